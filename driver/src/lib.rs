@@ -1,0 +1,1 @@
+//! A userspace NVMe driver.

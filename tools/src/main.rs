@@ -1,0 +1,2 @@
+//! tentpeg.
+fn main() {}
