@@ -1,1 +1,8 @@
-//! A userspace NVMe driver.
+//! Tentpeg's driver: NVMe in userspace, with memory of any kind as the target of its DMA.
+//!
+//! The rooms, from the ground up; each may use those above it in this list, never those below:
+//! - [`dma`]: memory that devices can reach.
+//! - [`bus`]: what a way to a controller must offer.
+
+pub mod bus;
+pub mod dma;

@@ -1,0 +1,75 @@
+//! What the driver asks of a way to a controller.
+//!
+//! A [`Function`] is one PCI function as the driver sees it: the registers of an NVMe controller, doorbell handles
+//! and the address space that its DMA goes through. Who implements it owns the mapping of the registers; the driver
+//! owns what is written there. Nothing here knows queues or commands.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::dma::DmaSpace;
+
+/// Why a doorbell handle was not given out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum BusError {
+    /// The offset lies outside the function's registers.
+    #[error("there is no register at {offset:#x}: the function's registers end at {end:#x}")]
+    NoRegister {
+        /// The offset asked for, in bytes from the start of BAR 0.
+        offset: u64,
+        /// The length of the registers in bytes.
+        end: u64,
+    },
+}
+
+/// One PCI function with an NVMe controller's registers (NVM Express over PCIe Transport, 2.1.10: BAR 0 and 1).
+///
+/// Offsets are bytes from the start of BAR 0. A function that is gone, and an offset that no register has, read as
+/// all ones; a write there is lost.
+pub trait Function: Send + Sync {
+    /// What to call it in messages: a PCI address, or the URI of a model.
+    fn name(&self) -> &str;
+
+    /// Reads a 32-bit register.
+    fn read_u32(&self, offset: u64) -> u32;
+
+    /// Writes a 32-bit register.
+    fn write_u32(&self, offset: u64, value: u32);
+
+    /// Reads a 64-bit register, in one access or as two dwords, the lower first.
+    fn read_u64(&self, offset: u64) -> u64 {
+        let low = self.read_u32(offset);
+        u64::from(low) | u64::from(self.read_u32(offset + 4)) << 32
+    }
+
+    /// Writes a 64-bit register, in one access or as two dwords, the lower first.
+    fn write_u64(&self, offset: u64, value: u64) {
+        self.write_u32(offset, value as u32);
+        self.write_u32(offset + 4, (value >> 32) as u32);
+    }
+
+    /// A handle to the doorbell at `offset`, for one queue of one lane.
+    ///
+    /// # Errors
+    /// [`BusError`] when no register is there.
+    fn doorbell(&self, offset: u64) -> Result<Box<dyn Doorbell>, BusError>;
+
+    /// The address space that this function's DMA goes through.
+    fn dma(&self) -> &Arc<DmaSpace>;
+
+    /// Called by a wait between two looks: gives the processor to whoever does the work. A controller that runs in
+    /// this very thread takes its turn here.
+    fn pause(&self) {
+        std::thread::yield_now();
+    }
+}
+
+/// A handle to one doorbell register.
+///
+/// It orders itself behind the caller's earlier stores to memory: the device that sees the new value sees the
+/// entries before it.
+pub trait Doorbell: Send {
+    /// Writes the doorbell: a new tail of a submission queue, or a new head of a completion queue.
+    fn ring(&self, value: u16);
+}

@@ -1,0 +1,157 @@
+//! Address spaces: what maps memory for devices, and the one space that an engine's functions share.
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bitflags::bitflags;
+use thiserror::Error;
+
+use super::{AllocateError, Backing, IovaAllocator, IovaRange, Region};
+
+bitflags! {
+    /// What a device may do with memory.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub struct Access: u8 {
+        /// The device reads it: data of a write command, SQEs, PRP lists.
+        const DEVICE_READS = 1;
+        /// The device writes it: data of a read command, CQEs.
+        const DEVICE_WRITES = 2;
+    }
+}
+
+/// Why a mapping was not made or not removed. The host, or whatever stands between it and the device, is at fault.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum MapError {
+    /// The range or the memory is not a multiple of the space's page.
+    #[error("cannot map {range}: IOVA, memory and length must be multiples of {page_size} bytes")]
+    Misaligned {
+        /// The range to be mapped.
+        range: IovaRange,
+        /// The space's page in bytes.
+        page_size: u64,
+    },
+    /// A part of the range is mapped already.
+    #[error("cannot map {range}: {mapped} is mapped there already")]
+    Occupied {
+        /// The range to be mapped.
+        range: IovaRange,
+        /// What is there.
+        mapped: IovaRange,
+    },
+    /// The space has no room for one more mapping.
+    #[error("cannot map {range}: the address space is at its limit of {limit} mappings")]
+    EntryLimit {
+        /// The range to be mapped.
+        range: IovaRange,
+        /// Mappings that the space can hold.
+        limit: usize,
+    },
+    /// The range to be removed was not mapped as one piece.
+    #[error("cannot unmap {range}: it was not mapped as one piece")]
+    NotMapped {
+        /// The range to be removed.
+        range: IovaRange,
+    },
+    /// The kernel refused.
+    #[error("cannot map or unmap {range}: the kernel says errno {errno}")]
+    Kernel {
+        /// The range in question.
+        range: IovaRange,
+        /// The kernel's errno.
+        errno: i32,
+    },
+}
+
+/// What translates a device's addresses: an IOMMU, or the model's own. The bus implements it; one value serves all
+/// functions that share the space.
+pub trait AddressSpace: Send + Sync {
+    /// The smallest unit of a mapping in bytes, a power of two.
+    fn page_size(&self) -> u64;
+
+    /// Makes `range.len()` bytes at `memory` reachable at `range`.
+    ///
+    /// # Errors
+    /// [`MapError`]; nothing is mapped then.
+    ///
+    /// # Safety
+    /// The memory stays mapped in this process, readable and writable, until [`unmap`](Self::unmap) of exactly this
+    /// range has returned, and meanwhile nobody makes a reference to it.
+    unsafe fn map(&self, range: IovaRange, memory: NonNull<u8>, access: Access) -> Result<(), MapError>;
+
+    /// Removes a mapping, the whole of one and no more. When it returns no device reaches the memory through it.
+    ///
+    /// # Errors
+    /// [`MapError`]; the mapping must be taken to be still there.
+    fn unmap(&self, range: IovaRange) -> Result<(), MapError>;
+}
+
+/// Why memory did not become a region.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RegisterError {
+    /// No IOVA was left.
+    #[error(transparent)]
+    Iova(#[from] AllocateError),
+    /// The mapping was refused.
+    #[error(transparent)]
+    Map(#[from] MapError),
+}
+
+/// One address space with its IOVAs: where regions come from. Shared by all functions of an engine, so that a
+/// region has one IOVA.
+pub struct DmaSpace {
+    translation: Arc<dyn AddressSpace>,
+    iovas: Mutex<IovaAllocator>,
+}
+
+impl DmaSpace {
+    /// A space over `translation` that gives out IOVAs of `iovas`.
+    pub fn new(translation: Arc<dyn AddressSpace>, iovas: IovaAllocator) -> Arc<Self> {
+        Arc::new(Self { translation, iovas: Mutex::new(iovas) })
+    }
+
+    /// The smallest unit of a mapping in bytes.
+    pub fn page_size(&self) -> u64 {
+        self.translation.page_size()
+    }
+
+    /// Maps the whole of `backing` and returns the region that owns it from now on.
+    ///
+    /// The IOVA is aligned to the largest power of two up to 2 MiB that divides the length, so that large mappings
+    /// can use large pages of the IOMMU.
+    ///
+    /// # Errors
+    /// [`RegisterError`]; `backing` is dropped and nothing is mapped.
+    pub fn register<B: Backing>(self: &Arc<Self>, backing: B, access: Access) -> Result<Region<B>, RegisterError> {
+        let len = backing.len() as u64;
+        let align = (1u64 << len.trailing_zeros().min(21)).max(self.page_size());
+        let range = self.lock_iovas().allocate(len, align)?;
+        // SAFETY: a region owns its backing and drops it only after `unmap` has returned; `Backing` promises that
+        // the bytes stay where they are meanwhile and that nobody makes a reference to them.
+        if let Err(error) = unsafe { self.translation.map(range, backing.base(), access) } {
+            self.give_back(range, true);
+            return Err(error.into());
+        }
+        Ok(Region::new(Arc::clone(self), range, backing, access))
+    }
+
+    /// Makes the IOVAs of regions that were dropped unproven usable again: every function of this space has been
+    /// disabled or reset since.
+    pub fn reclaim_retired(&self) {
+        self.lock_iovas().reclaim_retired();
+    }
+
+    pub(super) fn unmap(&self, range: IovaRange) -> Result<(), MapError> {
+        self.translation.unmap(range)
+    }
+
+    pub(super) fn give_back(&self, range: IovaRange, quiet: bool) {
+        let mut iovas = self.lock_iovas();
+        let taken = if quiet { iovas.free(range) } else { iovas.retire(range) };
+        debug_assert!(taken.is_ok(), "a region holds a range that was handed out");
+    }
+
+    fn lock_iovas(&self) -> MutexGuard<'_, IovaAllocator> {
+        // The allocator keeps its own invariants at every step, so a panic elsewhere leaves it usable.
+        self.iovas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
