@@ -1,1 +1,3 @@
 //! A userspace NVMe driver.
+
+pub mod spec;
