@@ -4,7 +4,11 @@
 //! - [`spec`]: the wire, as the specification has it.
 //! - [`dma`]: memory that devices can reach.
 //! - [`bus`]: what a way to a controller must offer.
+//! - [`queue`]: how commands reach a controller and completions come back.
+//! - [`controller`]: a controller from disabled to shut down.
 
 pub mod bus;
+pub mod controller;
 pub mod dma;
+pub mod queue;
 pub mod spec;

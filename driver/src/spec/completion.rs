@@ -11,9 +11,7 @@ use super::status::Status;
 ///
 /// The phase lies in the last dword, together with CID and status. A reader takes that dword first
 /// and the others after it; how it does so is left to the queue.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Cqe {
     /// Command specific result, dword 0.
@@ -52,9 +50,7 @@ impl Cqe {
 }
 
 /// The high half of dword 3: the status, and the phase tag in bit 0 (Base 2.1, 4.2.3 and 4.2.4).
-#[derive(
-    Clone, Copy, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub struct StatusField(u16);
 
@@ -92,12 +88,7 @@ impl StatusField {
 
 impl fmt::Debug for StatusField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "StatusField(phase {}, {})",
-            u8::from(self.phase()),
-            self.status()
-        )
+        write!(f, "StatusField(phase {}, {})", u8::from(self.phase()), self.status())
     }
 }
 
@@ -119,10 +110,7 @@ mod tests {
         assert_eq!(cqe.result(), 0x90AB_CDEF_1234_5678);
         assert_eq!((cqe.sqhd, cqe.sqid, cqe.cid), (5, 3, 0x142));
         assert!(cqe.status.phase());
-        assert_eq!(
-            cqe.status.status().code(),
-            StatusCode::INVALID_FIELD_IN_COMMAND
-        );
+        assert_eq!(cqe.status.status().code(), StatusCode::INVALID_FIELD_IN_COMMAND);
         assert!(cqe.status.status().dnr());
         assert_eq!(cqe.as_bytes(), bytes);
         assert_eq!(Cqe::split_dw3(0x8005_0142), (0x142, cqe.status));
@@ -133,10 +121,7 @@ mod tests {
         for bits in 0..=u16::MAX {
             let field = StatusField::from_bits(bits);
             assert_eq!(StatusField::new(field.phase(), field.status()), field);
-            assert_eq!(
-                StatusField::new(!field.phase(), field.status()).bits(),
-                bits ^ 1
-            );
+            assert_eq!(StatusField::new(!field.phase(), field.status()).bits(), bits ^ 1);
         }
         assert!(Status::SUCCESS.is_success());
     }

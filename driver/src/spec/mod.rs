@@ -15,9 +15,7 @@
 //! in [`command`], its data structure one beside [`identify`] and [`log`].
 
 #[cfg(target_endian = "big")]
-compile_error!(
-    "NVMe structures are little-endian and are used in place; big-endian hosts are not supported"
-);
+compile_error!("NVMe structures are little-endian and are used in place; big-endian hosts are not supported");
 
 #[macro_use]
 mod macros;

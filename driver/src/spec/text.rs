@@ -6,16 +6,10 @@ use std::borrow::Cow;
 /// The text of `field` up to a null, without the padding. What is not UTF-8, and every control
 /// character, becomes U+FFFD, since the text came from a device and may go to a terminal.
 pub(super) fn read(field: &[u8]) -> Cow<'_, str> {
-    let end = field
-        .iter()
-        .position(|&byte| byte == 0)
-        .unwrap_or(field.len());
+    let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
     let text = String::from_utf8_lossy(&field[..end]);
     if text.contains(char::is_control) {
-        let shown: String = text
-            .chars()
-            .map(|c| if c.is_control() { '\u{FFFD}' } else { c })
-            .collect();
+        let shown: String = text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect();
         return Cow::Owned(shown.trim_matches(' ').to_owned());
     }
     match text {

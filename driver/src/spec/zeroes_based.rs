@@ -9,9 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// There is no conversion from or to a plain integer, so that a count cannot be taken for the raw
 /// value: [`count`](ZeroesBased::count) and [`from_count`](ZeroesBased::from_count) speak of
 /// things, [`raw`](Self::raw) and [`from_raw`](Self::from_raw) of the wire.
-#[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub struct ZeroesBased<T>(T);
 
@@ -76,21 +74,12 @@ mod tests {
     #[test]
     fn ends_of_the_range() {
         assert_eq!(ZeroesBased::<u16>::from_count(0), None);
-        assert_eq!(
-            ZeroesBased::<u16>::from_count(1),
-            Some(ZeroesBased::<u16>::ONE)
-        );
-        assert_eq!(
-            ZeroesBased::<u16>::from_count(65_536).unwrap().raw(),
-            0xFFFF
-        );
+        assert_eq!(ZeroesBased::<u16>::from_count(1), Some(ZeroesBased::<u16>::ONE));
+        assert_eq!(ZeroesBased::<u16>::from_count(65_536).unwrap().raw(), 0xFFFF);
         assert_eq!(ZeroesBased::<u16>::from_count(65_537), None);
         assert_eq!(ZeroesBased::<u8>::from_count(256).unwrap().raw(), 0xFF);
         assert_eq!(ZeroesBased::<u8>::from_count(257), None);
-        assert_eq!(
-            ZeroesBased::<u32>::from_count(1 << 32).unwrap().raw(),
-            u32::MAX
-        );
+        assert_eq!(ZeroesBased::<u32>::from_count(1 << 32).unwrap().raw(), u32::MAX);
         assert_eq!(ZeroesBased::<u32>::from_count((1 << 32) + 1), None);
     }
 

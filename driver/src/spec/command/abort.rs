@@ -6,9 +6,7 @@ impl Sqe {
     /// Asks the controller to abort command `cid` of Submission Queue `sqid` (Base 2.1, 5.1.1). Bit
     /// 0 of the completion's dword 0 is clear when it was aborted.
     pub const fn abort(sqid: u16, cid: u16) -> Self {
-        Self::admin(AdminOpcode::ABORT, 0)
-            .with_abort_sqid(sqid)
-            .with_abort_cid(cid)
+        Self::admin(AdminOpcode::ABORT, 0).with_abort_sqid(sqid).with_abort_cid(cid)
     }
 
     /// Completes when the controller has an event to report (Base 2.1, 5.1.2). Dword 0 of the

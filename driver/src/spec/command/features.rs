@@ -86,10 +86,7 @@ impl NumberOfQueues {
 
 impl fmt::Debug for NumberOfQueues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NumberOfQueues")
-            .field("nsq", &self.nsq())
-            .field("ncq", &self.ncq())
-            .finish()
+        f.debug_struct("NumberOfQueues").field("nsq", &self.nsq()).field("ncq", &self.ncq()).finish()
     }
 }
 
@@ -97,9 +94,7 @@ impl Sqe {
     /// Asks for feature `fid` (Base 2.1, 5.1.11). The value comes in dword 0 of the completion, and
     /// for some features in the data buffer.
     pub const fn get_features(fid: FeatureIdentifier, sel: Select, nsid: u32) -> Self {
-        Self::admin(AdminOpcode::GET_FEATURES, nsid)
-            .with_fid(fid)
-            .with_sel(sel)
+        Self::admin(AdminOpcode::GET_FEATURES, nsid).with_fid(fid).with_sel(sel)
     }
 
     /// Sets feature `fid` to `value`, its dword 11 (Base 2.1, 5.1.25).

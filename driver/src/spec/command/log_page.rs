@@ -53,9 +53,7 @@ impl Sqe {
     /// Asks for the first `numd` dwords of page `lid`, of namespace `nsid` or, with
     /// [`NSID_ALL`](super::NSID_ALL), of the controller (Base 2.1, 5.1.12).
     pub const fn get_log_page(lid: LogPageIdentifier, nsid: u32, numd: ZeroesBased<u32>) -> Self {
-        Self::admin(AdminOpcode::GET_LOG_PAGE, nsid)
-            .with_lid(lid)
-            .with_numd(numd)
+        Self::admin(AdminOpcode::GET_LOG_PAGE, nsid).with_lid(lid).with_numd(numd)
     }
 
     /// Get Log Page: Number of Dwords, from NUMDU and NUMDL (Base 2.1, 5.1.12). A controller without

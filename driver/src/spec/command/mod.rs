@@ -47,9 +47,7 @@ codes! {
 }
 
 /// Submission queue entry: the common command format (Base 2.1, 4.1.1).
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]
 pub struct Sqe {
     /// Opcode: an [`AdminOpcode`] or an [`NvmOpcode`], by the queue that the entry is in.
@@ -134,21 +132,13 @@ impl Sqe {
     /// zero.
     #[inline]
     pub const fn admin(opcode: AdminOpcode, nsid: u32) -> Self {
-        Self {
-            opcode: opcode.raw(),
-            nsid,
-            ..Self::ZERO
-        }
+        Self { opcode: opcode.raw(), nsid, ..Self::ZERO }
     }
 
     /// The NVM Command Set's command `opcode` for namespace `nsid`; the rest is zero.
     #[inline]
     pub const fn nvm(opcode: NvmOpcode, nsid: u32) -> Self {
-        Self {
-            opcode: opcode.raw(),
-            nsid,
-            ..Self::ZERO
-        }
+        Self { opcode: opcode.raw(), nsid, ..Self::ZERO }
     }
 
     /// The opcode, for an entry of the Admin Submission Queue.

@@ -167,9 +167,7 @@ fields! {
 
 /// One range of a Dataset Management command (NVM Command Set 1.1, 3.3.3). Its length is a count as
 /// it stands, not 0's based.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct DatasetManagementRange {
     /// Context Attributes.

@@ -16,12 +16,7 @@ codes! {
 impl Sqe {
     /// Creates Completion Queue `qid` of `qsize` entries, physically contiguous at `prp1` (Base 2.1,
     /// 5.2.1). `iv` is its interrupt vector; without one the queue does not interrupt.
-    pub const fn create_io_completion_queue(
-        qid: u16,
-        qsize: ZeroesBased<u16>,
-        prp1: u64,
-        iv: Option<u16>,
-    ) -> Self {
+    pub const fn create_io_completion_queue(qid: u16, qsize: ZeroesBased<u16>, prp1: u64, iv: Option<u16>) -> Self {
         let sqe = Self::admin(AdminOpcode::CREATE_IO_COMPLETION_QUEUE, 0)
             .with_prp1(prp1)
             .with_qid(qid)

@@ -22,29 +22,9 @@ fn read_as_it_lies_in_memory() {
         .with_fua(true);
     assert_eq!(
         dwords(sqe),
-        [
-            0x0105_0002,
-            1,
-            0,
-            0,
-            0,
-            0,
-            0xABCD_E000,
-            0,
-            0x0000_2000,
-            1,
-            0x2345_6789,
-            1,
-            0x4000_0007,
-            0,
-            0,
-            0
-        ]
+        [0x0105_0002, 1, 0, 0, 0, 0, 0xABCD_E000, 0, 0x0000_2000, 1, 0x2345_6789, 1, 0x4000_0007, 0, 0, 0]
     );
-    assert_eq!(
-        (sqe.nvm_opcode(), sqe.slba(), sqe.nlb().count()),
-        (NvmOpcode::READ, 0x1_2345_6789, 8)
-    );
+    assert_eq!((sqe.nvm_opcode(), sqe.slba(), sqe.nlb().count()), (NvmOpcode::READ, 0x1_2345_6789, 8));
     assert!(sqe.fua() && !sqe.lr());
 }
 
@@ -66,10 +46,7 @@ fn admin_commands_by_their_dwords() {
     assert_eq!(of(Sqe::delete_io_submission_queue(2)), (0x00, 0, 2, 0));
     assert_eq!(of(Sqe::delete_io_completion_queue(3)), (0x04, 0, 3, 0));
     let queues = NumberOfQueues::new(count(4), count(2));
-    assert_eq!(
-        of(Sqe::set_number_of_queues(queues)),
-        (0x09, 0, 0x07, 0x0001_0003)
-    );
+    assert_eq!(of(Sqe::set_number_of_queues(queues)), (0x09, 0, 0x07, 0x0001_0003));
     let get = Sqe::get_features(FeatureIdentifier::VOLATILE_WRITE_CACHE, Select::DEFAULT, 0);
     assert_eq!(of(get), (0x0A, 0, 0x0000_0106, 0));
     assert_eq!(of(Sqe::abort(4, 0x1234)), (0x08, 0, 0x1234_0004, 0));
@@ -80,13 +57,8 @@ fn admin_commands_by_their_dwords() {
 fn log_page_length_and_offset_are_split() {
     let numd = ZeroesBased::<u32>::from_count(128).unwrap();
     let sqe = Sqe::get_log_page(LogPageIdentifier::SMART_HEALTH_INFORMATION, NSID_ALL, numd);
-    assert_eq!(
-        (dwords(sqe)[1], sqe.cdw10, sqe.cdw11),
-        (0xFFFF_FFFF, 0x007F_0002, 0)
-    );
-    let sqe = sqe
-        .with_numd(ZeroesBased::<u32>::from_raw(0x0012_3456))
-        .with_lpo(0xA_0000_0004);
+    assert_eq!((dwords(sqe)[1], sqe.cdw10, sqe.cdw11), (0xFFFF_FFFF, 0x007F_0002, 0));
+    let sqe = sqe.with_numd(ZeroesBased::<u32>::from_raw(0x0012_3456)).with_lpo(0xA_0000_0004);
     assert_eq!((sqe.cdw10, sqe.cdw11), (0x3456_0002, 0x12));
     assert_eq!((sqe.cdw12, sqe.cdw13), (4, 0xA));
     assert_eq!(sqe.numd().raw(), 0x0012_3456);
@@ -95,35 +67,20 @@ fn log_page_length_and_offset_are_split() {
 #[test]
 fn nvm_commands_by_their_dwords() {
     assert_eq!(dwords(Sqe::flush(1))[..2], [0x00, 1]);
-    assert_eq!(
-        Sqe::write_zeroes(1, 0, count(1)).with_deac(true).cdw12,
-        0x0200_0000
-    );
+    assert_eq!(Sqe::write_zeroes(1, 0, count(1)).with_deac(true).cdw12, 0x0200_0000);
     let dsm = Sqe::dataset_management(1, ZeroesBased::<u8>::from_count(2).unwrap()).with_ad(true);
     assert_eq!((dsm.opcode, dsm.cdw10, dsm.cdw11), (0x09, 1, 4));
-    let range = DatasetManagementRange {
-        cattr: 0,
-        lengthlb: 8,
-        slba: 0x10,
-    };
+    let range = DatasetManagementRange { cattr: 0, lengthlb: 8, slba: 0x10 };
     assert_eq!(range.as_bytes()[4..12], [8, 0, 0, 0, 0x10, 0, 0, 0]);
-    let write = Sqe::write(1, 0, count(65_536))
-        .with_dtype(DirectiveType::STREAMS)
-        .with_dspec(9);
+    let write = Sqe::write(1, 0, count(65_536)).with_dtype(DirectiveType::STREAMS).with_dspec(9);
     assert_eq!((write.cdw12, write.cdw13), (0x0010_FFFF, 0x0009_0000));
 }
 
 #[test]
 fn opcodes_are_unique_and_say_their_direction() {
     use std::collections::HashSet;
-    assert_eq!(
-        AdminOpcode::ALL.iter().collect::<HashSet<_>>().len(),
-        AdminOpcode::ALL.len()
-    );
-    assert_eq!(
-        NvmOpcode::ALL.iter().collect::<HashSet<_>>().len(),
-        NvmOpcode::ALL.len()
-    );
+    assert_eq!(AdminOpcode::ALL.iter().collect::<HashSet<_>>().len(), AdminOpcode::ALL.len());
+    assert_eq!(NvmOpcode::ALL.iter().collect::<HashSet<_>>().len(), NvmOpcode::ALL.len());
     // Bits 1:0 of an opcode are the direction of its data: 1 to the controller, 2 from it.
     assert_eq!(NvmOpcode::WRITE.raw() & 3, 1);
     assert_eq!(NvmOpcode::READ.raw() & 3, 2);

@@ -21,9 +21,7 @@ codes! {
 }
 
 /// Power State Descriptor (Base 2.1, 5.1.13.2.1).
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct PowerStateDescriptor {
     /// Maximum Power, in units of 0.01 W, or of 0.0001 W when bit 0 of `flags` is set.
@@ -359,37 +357,28 @@ impl IdentifyController {
     /// 20 bytes.
     #[must_use]
     pub fn set_serial_number(&mut self, sn: &str) -> bool {
-        text::padded(sn, b' ')
-            .map(|field| self.sn = field)
-            .is_some()
+        text::padded(sn, b' ').map(|field| self.sn = field).is_some()
     }
 
     /// Replaces the model number. `false`, and no change, unless it is printable ASCII of at most 40
     /// bytes.
     #[must_use]
     pub fn set_model_number(&mut self, mn: &str) -> bool {
-        text::padded(mn, b' ')
-            .map(|field| self.mn = field)
-            .is_some()
+        text::padded(mn, b' ').map(|field| self.mn = field).is_some()
     }
 
     /// Replaces the firmware revision. `false`, and no change, unless it is printable ASCII of at
     /// most 8 bytes.
     #[must_use]
     pub fn set_firmware_revision(&mut self, fr: &str) -> bool {
-        text::padded(fr, b' ')
-            .map(|field| self.fr = field)
-            .is_some()
+        text::padded(fr, b' ').map(|field| self.fr = field).is_some()
     }
 
     /// Replaces the subsystem's NQN. `false`, and no change, unless it is printable ASCII of at most
     /// 223 bytes (Base 2.1, 4.7).
     #[must_use]
     pub fn set_nvm_subsystem_nqn(&mut self, nqn: &str) -> bool {
-        nqn.len() <= 223
-            && text::padded(nqn, 0)
-                .map(|field| self.subnqn = field)
-                .is_some()
+        nqn.len() <= 223 && text::padded(nqn, 0).map(|field| self.subnqn = field).is_some()
     }
 
     /// The most bytes that one command may move, from MDTS and CAP.MPSMIN. `None` when there is no

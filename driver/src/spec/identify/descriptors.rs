@@ -71,22 +71,12 @@ impl<'a> Descriptors<'a> {
         Self { page, offset: 0 }
     }
 
-    fn descriptor(
-        &self,
-        rest: &'a [u8],
-    ) -> Result<(NamespaceIdentifier<'a>, usize), DescriptorError> {
+    fn descriptor(&self, rest: &'a [u8]) -> Result<(NamespaceIdentifier<'a>, usize), DescriptorError> {
         let offset = self.offset;
         let (nidt, nidl) = (rest[0], rest[1]);
         let length = HEADER_LENGTH + usize::from(nidl);
-        let nid = rest
-            .get(HEADER_LENGTH..length)
-            .ok_or(DescriptorError::PastEnd { offset, nidl })?;
-        let wrong = |expected| DescriptorError::Length {
-            offset,
-            nidt,
-            nidl,
-            expected,
-        };
+        let nid = rest.get(HEADER_LENGTH..length).ok_or(DescriptorError::PastEnd { offset, nidl })?;
+        let wrong = |expected| DescriptorError::Length { offset, nidt, nidl, expected };
         let identifier = match nidt {
             1 => NamespaceIdentifier::Eui64(nid.try_into().map_err(|_| wrong(8))?),
             2 => NamespaceIdentifier::Nguid(nid.try_into().map_err(|_| wrong(16))?),
@@ -152,10 +142,7 @@ impl Default for DescriptorWriter {
 impl DescriptorWriter {
     /// An empty list.
     pub fn new() -> Self {
-        Self {
-            page: Box::new([0; IDENTIFY_LENGTH]),
-            offset: 0,
-        }
+        Self { page: Box::new([0; IDENTIFY_LENGTH]), offset: 0 }
     }
 
     /// Appends a descriptor.
@@ -175,14 +162,8 @@ impl DescriptorWriter {
             NamespaceIdentifier::Reserved { nidt, nid } => (*nidt, nid),
         };
         let free = IDENTIFY_LENGTH - self.offset;
-        let full = DescriptorListFull {
-            length: nid.len(),
-            free,
-        };
-        let nidl = u8::try_from(nid.len())
-            .ok()
-            .filter(|&nidl| nidl != 0)
-            .ok_or(full)?;
+        let full = DescriptorListFull { length: nid.len(), free };
+        let nidl = u8::try_from(nid.len()).ok().filter(|&nidl| nidl != 0).ok_or(full)?;
         if free < HEADER_LENGTH + nid.len() {
             return Err(full);
         }

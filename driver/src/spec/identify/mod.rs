@@ -9,15 +9,9 @@ mod namespace_list;
 mod nvm;
 
 pub use controller::{ControllerType, IdentifyController, PowerStateDescriptor};
-pub use controller_flags::{
-    Cmic, Ctratt, FlushBehavior, Fna, Fuses, Lpa, Oacs, Oaes, Oncs, SglDataBlock, Sgls, Vwc,
-};
-pub use descriptors::{
-    DescriptorError, DescriptorListFull, DescriptorWriter, Descriptors, NamespaceIdentifier,
-};
-pub use namespace::{
-    Dlfeat, Dps, Flbas, IdentifyNamespace, LbaFormat, Nmic, Nsattr, Nsfeat, Rescap,
-};
+pub use controller_flags::{Cmic, Ctratt, FlushBehavior, Fna, Fuses, Lpa, Oacs, Oaes, Oncs, SglDataBlock, Sgls, Vwc};
+pub use descriptors::{DescriptorError, DescriptorListFull, DescriptorWriter, Descriptors, NamespaceIdentifier};
+pub use namespace::{Dlfeat, Dps, Flbas, IdentifyNamespace, LbaFormat, Nmic, Nsattr, Nsfeat, Rescap};
 pub use namespace_list::ActiveNamespaceList;
 pub use nvm::{IdentifyControllerNvm, IdentifyNamespaceNvm};
 

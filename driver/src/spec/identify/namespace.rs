@@ -107,9 +107,7 @@ wire_word! {
 }
 
 /// LBA Format (NVM Command Set 1.1, 4.1.5.1).
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct LbaFormat {
     /// Metadata Size in bytes per logical block.
@@ -127,11 +125,7 @@ impl LbaFormat {
     /// The size of a logical block in bytes, without metadata. `None` when LBADS is less than 9 (the
     /// format is not available) or too great for 64 bits.
     pub const fn data_size(self) -> Option<u64> {
-        if self.lbads < 9 {
-            None
-        } else {
-            1u64.checked_shl(self.lbads as u32)
-        }
+        if self.lbads < 9 { None } else { 1u64.checked_shl(self.lbads as u32) }
     }
 }
 
@@ -260,11 +254,7 @@ impl IdentifyNamespace {
     /// only where there are more than 16 formats.
     pub fn format_index(&self) -> usize {
         let lower = usize::from(self.flbas.fidxl());
-        if self.format_count() > 16 {
-            usize::from(self.flbas.fidxu()) << 4 | lower
-        } else {
-            lower
-        }
+        if self.format_count() > 16 { usize::from(self.flbas.fidxu()) << 4 | lower } else { lower }
     }
 
     /// The format that the namespace has. `None` when FLBAS names one that the device does not

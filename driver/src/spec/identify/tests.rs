@@ -25,29 +25,16 @@ fn controller_as_it_lies_in_memory() {
     let controller = IdentifyController::read_from_bytes(&page).unwrap();
     assert_eq!(controller.vid, 0x144D);
     assert_eq!(controller.serial_number(), "S5GXNX0R123456");
-    assert_eq!(
-        controller.model_number(),
-        "A drive of 40 columns with a long name"
-    );
+    assert_eq!(controller.model_number(), "A drive of 40 columns with a long name");
     assert_eq!(controller.firmware_revision(), "");
     assert_eq!(controller.nvm_subsystem_nqn(), "nqn.x.y");
     assert_eq!(controller.ver, Vs::new(1, 4, 0));
-    assert_eq!(
-        controller.oacs,
-        Oacs::SECURITY | Oacs::FORMAT_NVM | Oacs::FIRMWARE | Oacs::DEVICE_SELF_TEST
-    );
+    assert_eq!(controller.oacs, Oacs::SECURITY | Oacs::FORMAT_NVM | Oacs::FIRMWARE | Oacs::DEVICE_SELF_TEST);
     assert_eq!((controller.acl.count(), controller.aerl.count()), (8, 4));
     assert_eq!(controller.tnvmcap.get(), 4096);
-    assert_eq!(
-        (controller.sqes, controller.cqes, controller.nn),
-        (0x66, 0x44, 32)
-    );
+    assert_eq!((controller.sqes, controller.cqes, controller.nn), (0x66, 0x44, 32));
     assert!(!controller.oncs.contains(Oncs::RESERVATIONS));
-    assert!(
-        controller
-            .oncs
-            .contains(Oncs::COMPARE | Oncs::WRITE_ZEROES | Oncs::TIMESTAMP)
-    );
+    assert!(controller.oncs.contains(Oncs::COMPARE | Oncs::WRITE_ZEROES | Oncs::TIMESTAMP));
     assert!(controller.vwc.present());
     assert_eq!(controller.vwc.fb(), FlushBehavior::BROADCAST_NSID_SUPPORTED);
     assert_eq!(controller.sgls.supported(), SglDataBlock::DWORD);
@@ -58,13 +45,7 @@ fn controller_as_it_lies_in_memory() {
 #[test]
 fn mdts_counts_in_smallest_pages() {
     let cap = Cap::default();
-    let limit = |mdts, cap| {
-        IdentifyController {
-            mdts,
-            ..Default::default()
-        }
-        .max_data_transfer_size(cap)
-    };
+    let limit = |mdts, cap| IdentifyController { mdts, ..Default::default() }.max_data_transfer_size(cap);
     assert_eq!(limit(0, cap), None);
     assert_eq!(limit(5, cap), Some(128 << 10));
     assert_eq!(limit(5, cap.with_mpsmin(1)), Some(256 << 10));
@@ -98,10 +79,7 @@ fn namespace_as_it_lies_in_memory() {
     assert_eq!(namespace.nsze, 0x1234_5678);
     assert_eq!((namespace.format_count(), namespace.format_index()), (2, 1));
     let format = namespace.current_lba_format().unwrap();
-    assert_eq!(
-        (format.data_size(), format.ms, format.rp),
-        (Some(4096), 8, 0)
-    );
+    assert_eq!((format.data_size(), format.ms, format.rp), (Some(4096), 8, 0));
     assert_eq!(namespace.eui64, [0x00, 0x25, 0x38, 1, 2, 3, 4, 5]);
     assert_eq!(namespace.as_bytes(), page);
 }
@@ -117,10 +95,7 @@ fn a_format_that_is_not_there() {
     namespace.lbaf[1].lbads = 12;
     assert_eq!(namespace.current_lba_format(), None);
     namespace.nlbaf = ZeroesBased::<u8>::from_raw(1);
-    assert_eq!(
-        namespace.current_lba_format().unwrap().data_size(),
-        Some(4096)
-    );
+    assert_eq!(namespace.current_lba_format().unwrap().data_size(), Some(4096));
     for lbads in [0, 8, 64, 255] {
         namespace.lbaf[1].lbads = lbads;
         assert_eq!(namespace.current_lba_format(), None, "lbads {lbads}");
@@ -130,11 +105,7 @@ fn a_format_that_is_not_there() {
 #[test]
 fn upper_bits_of_the_format_index_count_beyond_sixteen() {
     let flbas = Flbas::default().with_fidxl(2).with_fidxu(1);
-    let of = |nlbaf| IdentifyNamespace {
-        flbas,
-        nlbaf: ZeroesBased::<u8>::from_raw(nlbaf),
-        ..Default::default()
-    };
+    let of = |nlbaf| IdentifyNamespace { flbas, nlbaf: ZeroesBased::<u8>::from_raw(nlbaf), ..Default::default() };
     assert_eq!(of(15).format_index(), 2);
     assert_eq!(of(16).format_index(), 18);
     assert_eq!(of(255).format_count(), 64);
@@ -155,10 +126,7 @@ const ALL_KINDS: [NamespaceIdentifier<'static>; 5] = [
     NamespaceIdentifier::Nguid([2; 16]),
     NamespaceIdentifier::Uuid([3; 16]),
     NamespaceIdentifier::Csi(Csi::NVM),
-    NamespaceIdentifier::Reserved {
-        nidt: 0x80,
-        nid: &[9, 9],
-    },
+    NamespaceIdentifier::Reserved { nidt: 0x80, nid: &[9, 9] },
 ];
 
 #[test]
@@ -179,15 +147,7 @@ fn a_descriptor_of_a_wrong_length_is_an_error() {
     page[..2].copy_from_slice(&[3, 15]);
     let mut descriptors = Descriptors::new(&page);
     let error = descriptors.next().unwrap().unwrap_err();
-    assert_eq!(
-        error,
-        DescriptorError::Length {
-            offset: 0,
-            nidt: 3,
-            nidl: 15,
-            expected: 16
-        }
-    );
+    assert_eq!(error, DescriptorError::Length { offset: 0, nidt: 3, nidl: 15, expected: 16 });
     assert_eq!(descriptors.next(), None);
 }
 
@@ -196,12 +156,7 @@ fn a_list_ends_with_its_page() {
     let mut writer = DescriptorWriter::new();
     let nid = [7; 252];
     for _ in 0..16 {
-        writer
-            .push(NamespaceIdentifier::Reserved {
-                nidt: 0x80,
-                nid: &nid,
-            })
-            .unwrap();
+        writer.push(NamespaceIdentifier::Reserved { nidt: 0x80, nid: &nid }).unwrap();
     }
     let full = writer.push(NamespaceIdentifier::Csi(Csi::NVM)).unwrap_err();
     assert_eq!(full, DescriptorListFull { length: 1, free: 0 });
@@ -209,46 +164,20 @@ fn a_list_ends_with_its_page() {
     assert_eq!(Descriptors::new(&page).filter(Result::is_ok).count(), 16);
     page[15 * 256 + 1] = 253;
     let last = Descriptors::new(&page).last().unwrap();
-    assert_eq!(
-        last,
-        Err(DescriptorError::PastEnd {
-            offset: 15 * 256,
-            nidl: 253
-        })
-    );
+    assert_eq!(last, Err(DescriptorError::PastEnd { offset: 15 * 256, nidl: 253 }));
     let mut writer = DescriptorWriter::new();
-    assert!(
-        writer
-            .push(NamespaceIdentifier::Reserved {
-                nidt: 0x80,
-                nid: &[0; 256]
-            })
-            .is_err()
-    );
-    assert!(
-        writer
-            .push(NamespaceIdentifier::Reserved {
-                nidt: 0x80,
-                nid: &[]
-            })
-            .is_err()
-    );
+    assert!(writer.push(NamespaceIdentifier::Reserved { nidt: 0x80, nid: &[0; 256] }).is_err());
+    assert!(writer.push(NamespaceIdentifier::Reserved { nidt: 0x80, nid: &[] }).is_err());
 }
 
 /// Pages that are likely to begin with descriptors and then go wrong.
 fn page() -> impl Strategy<Value = Box<[u8; IDENTIFY_LENGTH]>> {
-    let chunk = (
-        0u8..6,
-        prop_oneof![Just(1u8), Just(8), Just(16), any::<u8>()],
-        any::<u8>(),
-    );
+    let chunk = (0u8..6, prop_oneof![Just(1u8), Just(8), Just(16), any::<u8>()], any::<u8>());
     prop::collection::vec(chunk, 0..600).prop_map(|chunks| {
         let mut page = Box::new([0; IDENTIFY_LENGTH]);
         let mut offset = 0;
         for (nidt, nidl, fill) in chunks {
-            let bytes = [nidt, nidl, 0, 0]
-                .into_iter()
-                .chain(std::iter::repeat_n(fill, nidl.into()));
+            let bytes = [nidt, nidl, 0, 0].into_iter().chain(std::iter::repeat_n(fill, nidl.into()));
             for byte in bytes {
                 let Some(place) = page.get_mut(offset) else {
                     return page;

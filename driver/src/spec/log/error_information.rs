@@ -8,9 +8,7 @@ use crate::spec::completion::StatusField;
 
 /// One entry of the Error Information log page, LID 01h (Base 2.1, 5.1.12.1.2). The newest is first;
 /// Identify Controller's ELPE says how many there are.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ErrorInformationLogEntry {
     /// Error Count: a number for this error, unique over the controller's life; 0: no entry.
@@ -57,10 +55,5 @@ const _: () = assert!(offset_of!(ErrorInformationLogEntry, trtype) == 29);
 const _: () = assert!(offset_of!(ErrorInformationLogEntry, csi) == 30);
 const _: () = assert!(offset_of!(ErrorInformationLogEntry, opc) == 31);
 const _: () = assert!(offset_of!(ErrorInformationLogEntry, command_specific_information) == 32);
-const _: () = assert!(
-    offset_of!(
-        ErrorInformationLogEntry,
-        transport_type_specific_information
-    ) == 40
-);
+const _: () = assert!(offset_of!(ErrorInformationLogEntry, transport_type_specific_information) == 40);
 const _: () = assert!(offset_of!(ErrorInformationLogEntry, log_page_version) == 63);

@@ -170,10 +170,7 @@ wire_word! {
 impl Vs {
     /// The version `major.minor.tertiary`.
     pub const fn new(major: u16, minor: u8, tertiary: u8) -> Self {
-        Self::from_bits(0)
-            .with_major(major)
-            .with_minor(minor)
-            .with_tertiary(tertiary)
+        Self::from_bits(0).with_major(major).with_minor(minor).with_tertiary(tertiary)
     }
 }
 
@@ -312,10 +309,7 @@ wire_word! {
 
 impl fmt::Debug for Aqa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Aqa")
-            .field("asqs", &self.asqs())
-            .field("acqs", &self.acqs())
-            .finish()
+        f.debug_struct("Aqa").field("asqs", &self.asqs()).field("acqs", &self.acqs()).finish()
     }
 }
 
@@ -343,10 +337,7 @@ impl Crto {
 
 impl fmt::Debug for Crto {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Crto")
-            .field("crwmt", &self.crwmt())
-            .field("crimt", &self.crimt())
-            .finish()
+        f.debug_struct("Crto").field("crwmt", &self.crwmt()).field("crimt", &self.crimt()).finish()
     }
 }
 

@@ -24,23 +24,12 @@ fn a_removed_device_decodes_without_a_panic() {
     assert_eq!(cap.doorbell_stride(), 131_072);
     assert_eq!(cap.max_page_size(), 128 << 20);
     assert_eq!(Cmbsz::from_bits(u32::MAX).size(), None);
-    assert!(
-        !format!(
-            "{cap:?} {:?} {:?}",
-            Cc::from_bits(u32::MAX),
-            Csts::from_bits(u32::MAX)
-        )
-        .is_empty()
-    );
+    assert!(!format!("{cap:?} {:?} {:?}", Cc::from_bits(u32::MAX), Csts::from_bits(u32::MAX)).is_empty());
 }
 
 #[test]
 fn encodes_controller_configuration() {
-    let cc = Cc::default()
-        .with_en(true)
-        .with_iosqes(6)
-        .with_iocqes(4)
-        .with_shn(ShutdownNotification::NORMAL);
+    let cc = Cc::default().with_en(true).with_iosqes(6).with_iocqes(4).with_shn(ShutdownNotification::NORMAL);
     assert_eq!(cc.bits(), 0x0046_4001);
     assert_eq!(cc.page_size(), 4096);
     let csts = Csts::from_bits(0b1001);
@@ -51,9 +40,7 @@ fn encodes_controller_configuration() {
 #[test]
 fn encodes_queue_attributes_and_version() {
     let entries = |n| ZeroesBased::<u16>::from_count(n).unwrap();
-    let aqa = Aqa::default()
-        .with_asqs(entries(32))
-        .with_acqs(entries(4096));
+    let aqa = Aqa::default().with_asqs(entries(32)).with_acqs(entries(4096));
     assert_eq!(aqa.bits(), 0x0FFF_001F);
     assert_eq!(Vs::new(2, 1, 0).bits(), 0x0002_0100);
     assert_eq!(Vs::from_bits(0x0001_0400).to_string(), "1.4.0");
@@ -68,10 +55,7 @@ fn doorbells_follow_the_stride() {
     assert_eq!(doorbell_offset(0, 3, SubmissionTail), 0x1018);
     assert_eq!(doorbell_offset(4, 1, CompletionHead), 0x1000 + 3 * 64);
     // The farthest one fits in 64 bits many times over.
-    assert_eq!(
-        doorbell_offset(15, u16::MAX, CompletionHead),
-        0x1000 + 131_071 * 131_072
-    );
+    assert_eq!(doorbell_offset(15, u16::MAX, CompletionHead), 0x1000 + 131_071 * 131_072);
 }
 
 #[test]
@@ -85,14 +69,8 @@ fn subsystem_magic_is_ascii() {
 fn controller_memory_buffer_size() {
     let cmbsz = Cmbsz::default().with_szu(2).with_sz(512).with_sqs(true);
     assert_eq!(cmbsz.size(), Some(512 << 20));
-    assert_eq!(
-        Cmbsz::default().with_szu(6).with_sz(0xF_FFFF).size(),
-        Some(0xF_FFFF << 36)
-    );
-    assert_eq!(
-        Cmbmsc::default().with_cba(0x1_2345).with_cmse(true).bits(),
-        0x1234_5002
-    );
+    assert_eq!(Cmbsz::default().with_szu(6).with_sz(0xF_FFFF).size(), Some(0xF_FFFF << 36));
+    assert_eq!(Cmbmsc::default().with_cba(0x1_2345).with_cmse(true).bits(), 0x1234_5002);
 }
 
 field_properties! {

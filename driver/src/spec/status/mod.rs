@@ -68,9 +68,7 @@ impl fmt::Display for Status {
         let sct = self.sct();
         match self.code().name() {
             Some(name) => f.write_str(name)?,
-            None if sct == StatusCodeType::VENDOR_SPECIFIC => {
-                f.write_str("Vendor Specific Status")?
-            }
+            None if sct == StatusCodeType::VENDOR_SPECIFIC => f.write_str("Vendor Specific Status")?,
             None => f.write_str("Unknown Status")?,
         }
         write!(f, " ({:X}h/{:02X}h", sct.raw(), self.sc())?;

@@ -1,0 +1,242 @@
+//! A controller, from disabled to shut down (NVM Express Base 2.1, 3.5).
+//!
+//! [`Controller`] owns the registers and the admin queue of one function. It enables the controller, says what it is
+//! and which namespaces it has, and creates and deletes the queue pairs that lanes then own. Every wait has a
+//! deadline that the error names. What the controller says is checked before it is used.
+//!
+//! Commands on namespaces are the lanes' matter. Recovery from a controller that does not answer is to disable it:
+//! dropping a [`Controller`] does that, and memory that it could still reach is taken from it by the address space
+//! (see [`Region`](crate::dma::Region)).
+
+mod admin;
+mod deadline;
+mod enable;
+mod error;
+mod namespace;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use error::{ControllerError, Wait};
+pub use namespace::Namespace;
+
+use admin::AdminQueue;
+
+use crate::bus::Function;
+use crate::queue::{ControllerLimits, PairCounters, QueuePair};
+use crate::spec::ZeroesBased;
+use crate::spec::command::{Cns, LogPageIdentifier, NumberOfQueues, QueuePriority, Sqe};
+use crate::spec::identify::IdentifyController;
+use crate::spec::log::SmartLog;
+use crate::spec::registers::{Cap, Cc, Vs, offset};
+
+/// The namespace of commands that concern the whole controller (NVM Express Base 2.1, 3.2.1.2).
+const ALL_NAMESPACES: u32 = 0xffff_ffff;
+
+/// How to drive a controller.
+#[derive(Debug, Clone)]
+pub struct ControllerConfig {
+    /// Entries of the admin queues, 2 to 4,096; fewer where the controller has fewer.
+    pub admin_entries: u32,
+    /// I/O queue pairs to ask for.
+    pub queue_pairs: u16,
+    /// The longest wait for an admin command.
+    pub admin_timeout: Duration,
+    /// The longest wait for a shutdown where the controller does not say (Identify Controller, RTD3E).
+    pub shutdown_timeout: Duration,
+}
+
+impl Default for ControllerConfig {
+    fn default() -> Self {
+        Self {
+            admin_entries: 32,
+            queue_pairs: 8,
+            admin_timeout: Duration::from_secs(10),
+            shutdown_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// An enabled controller.
+pub struct Controller {
+    function: Arc<dyn Function>,
+    config: ControllerConfig,
+    cap: Cap,
+    cc: Cc,
+    admin: AdminQueue,
+    limits: ControllerLimits,
+    identify: Box<IdentifyController>,
+    /// I/O queue pairs that the controller granted.
+    granted: u16,
+    /// Which queue identifiers are in use; index 0 is identifier 1.
+    in_use: Vec<bool>,
+    /// Whether EN has been cleared and RDY seen to follow.
+    stopped: bool,
+}
+
+impl Controller {
+    /// Enables the controller of `function`, from whatever state it is in, identifies it and asks for queues.
+    ///
+    /// # Errors
+    /// [`ControllerError`]; the controller is disabled again, where it answers.
+    pub fn enable(function: Arc<dyn Function>, config: ControllerConfig) -> Result<Self, ControllerError> {
+        let started = enable::enable(&function, &config)?;
+        let mut controller = Self {
+            limits: started.limits,
+            admin: AdminQueue::new(Arc::clone(&function), started.pair, config.admin_timeout)?,
+            cap: started.cap,
+            cc: started.cc,
+            identify: Box::new(IdentifyController::default()),
+            granted: 0,
+            in_use: Vec::new(),
+            stopped: false,
+            function,
+            config,
+        };
+        controller.identify = Box::new(controller.admin.identify(Cns::CONTROLLER, 0)?);
+        controller.limits =
+            ControllerLimits::identified(controller.cap, controller.cc.page_size(), &controller.identify)?;
+        controller.granted = controller.ask_for_queues()?;
+        controller.in_use = vec![false; controller.granted.into()];
+        Ok(controller)
+    }
+
+    /// What the driver calls it in messages.
+    pub fn name(&self) -> &str {
+        self.function.name()
+    }
+
+    /// The function that it is.
+    pub fn function(&self) -> &Arc<dyn Function> {
+        &self.function
+    }
+
+    /// Its capabilities, as read when it was enabled.
+    pub fn cap(&self) -> Cap {
+        self.cap
+    }
+
+    /// The version of the specification that it follows.
+    pub fn version(&self) -> Vs {
+        Vs::from_bits(self.function.read_u32(offset::VS))
+    }
+
+    /// What Identify Controller said.
+    pub fn identify(&self) -> &IdentifyController {
+        &self.identify
+    }
+
+    /// The limits of this enable.
+    pub fn limits(&self) -> &ControllerLimits {
+        &self.limits
+    }
+
+    /// How many I/O queue pairs it granted.
+    pub fn queue_pairs(&self) -> u16 {
+        self.granted
+    }
+
+    /// What its admin queue has done.
+    pub fn admin_counters(&self) -> PairCounters {
+        self.admin.counters()
+    }
+
+    /// Its active namespaces that this driver can serve, and why it cannot serve the others.
+    ///
+    /// # Errors
+    /// [`ControllerError`] when the controller does not answer, or answers with a list that has no end.
+    pub fn namespaces(&mut self) -> Result<Vec<Namespace>, ControllerError> {
+        namespace::active(&mut self.admin, &self.limits, self.identify.nn)
+    }
+
+    /// The controller's SMART / Health Information (NVM Express Base 2.1, 5.1.12.1.3).
+    ///
+    /// # Errors
+    /// [`ControllerError`] when the controller does not answer, or refuses.
+    pub fn smart_log(&mut self) -> Result<SmartLog, ControllerError> {
+        self.admin.log_page(LogPageIdentifier::SMART_HEALTH_INFORMATION, ALL_NAMESPACES)
+    }
+
+    /// Creates a completion queue and a submission queue of `entries` each, of this controller's identifiers the
+    /// lowest that is free.
+    ///
+    /// # Errors
+    /// [`ControllerError`]; no queue is left then.
+    pub fn create_queue_pair<T: Copy + Default>(&mut self, entries: u32) -> Result<QueuePair<T>, ControllerError> {
+        let Some(index) = self.in_use.iter().position(|used| !used) else {
+            return Err(ControllerError::NoQueueLeft { granted: self.granted });
+        };
+        let qid = index as u16 + 1;
+        let pair = QueuePair::new(&self.function, self.cap, &self.limits, qid, entries)?;
+        let qsize = ZeroesBased::<u16>::from_count(pair.entries().into())
+            .ok_or(ControllerError::NoQueueLeft { granted: self.granted })?;
+        let completion_queue = pair.completion_queue().get();
+        self.admin.execute(Sqe::create_io_completion_queue(qid, qsize, completion_queue, None))?;
+        let submission_queue = pair.submission_queue().get();
+        let create = Sqe::create_io_submission_queue(qid, qsize, submission_queue, qid, QueuePriority::URGENT);
+        if let Err(error) = self.admin.execute(create) {
+            // The first error is the one to report; an undeleted queue keeps its identifier.
+            self.in_use[index] = self.admin.execute(Sqe::delete_io_completion_queue(qid)).is_err();
+            return Err(error);
+        }
+        self.in_use[index] = true;
+        Ok(pair)
+    }
+
+    /// Deletes both queues of `pair`, whose commands have all ended or will be given up: the controller answers only
+    /// when it has stopped working on them.
+    ///
+    /// # Errors
+    /// [`ControllerError`]; the pair's memory is taken from the controller all the same, its identifier is not used
+    /// again.
+    pub fn delete_queue_pair<T: Copy + Default>(&mut self, pair: QueuePair<T>) -> Result<(), ControllerError> {
+        let qid = pair.qid();
+        self.admin.execute(Sqe::delete_io_submission_queue(qid))?;
+        self.admin.execute(Sqe::delete_io_completion_queue(qid))?;
+        pair.release();
+        if let Some(used) = self.in_use.get_mut(usize::from(qid).wrapping_sub(1)) {
+            *used = false;
+        }
+        Ok(())
+    }
+
+    /// Shuts the controller down in the orderly way, so that nothing in its caches is lost, and disables it.
+    ///
+    /// # Errors
+    /// [`ControllerError`] when it does not follow in time; it has been told to stop all the same.
+    pub fn shutdown(mut self) -> Result<(), ControllerError> {
+        // RTD3E is in microseconds, 0 where it is not said (Identify Controller, bytes 91:88).
+        let said = Duration::from_micros(self.identify.rtd3e.into());
+        let shut = enable::shut_down(&*self.function, self.cc, said.max(self.config.shutdown_timeout));
+        self.stop().and(shut)
+    }
+
+    /// Asks for queue pairs and says how many were granted: the smaller of both kinds, and of what was asked for.
+    fn ask_for_queues(&mut self) -> Result<u16, ControllerError> {
+        // 65,535 is the most that can be asked for: FFFFh, 0's based, is reserved (5.1.25.2.1).
+        let wanted = u32::from(self.config.queue_pairs.max(1));
+        let count = ZeroesBased::<u16>::from_count(wanted).unwrap_or(ZeroesBased::<u16>::from_raw(0));
+        let answer = self.admin.execute(Sqe::set_number_of_queues(NumberOfQueues::new(count, count)))?;
+        let answer = NumberOfQueues::from_bits(answer.dw0);
+        Ok(answer.nsq().count().min(answer.ncq().count()).min(wanted) as u16)
+    }
+
+    /// Clears EN and waits until RDY follows.
+    fn stop(&mut self) -> Result<(), ControllerError> {
+        self.stopped = true;
+        enable::disable(&*self.function, self.cap)
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        if !self.stopped {
+            // A controller that does not stop is caught by the address space: queues and buffers are unmapped
+            // before they are freed, and their IOVAs retired.
+            let _ = self.stop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

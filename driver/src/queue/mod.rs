@@ -1,0 +1,20 @@
+//! Queues: how commands reach a controller and completions come back.
+//!
+//! A [`QueuePair`] owns one submission and one completion queue with their memory, the slots of the commands in
+//! flight and the PRP list pages of each slot. It is used by one lane, by `&mut`: there is no lock and no atomic
+//! read-modify-write in it. [`ControllerLimits`] and [`Limits`] say what fits into a command; [`prp`] writes where
+//! the bytes are.
+//!
+//! Making queues known to the controller, deadlines and resets are left to [`controller`](crate::controller).
+//! The device is not trusted: a completion that names no command in flight is counted and dropped.
+
+mod limits;
+mod pair;
+pub mod prp;
+mod ring;
+mod slots;
+
+pub use limits::{ControllerLimits, Limits, LimitsError};
+pub use pair::{Anomalies, Completion, PairCounters, QueuePair, QueuePairError, SubmitError};
+pub use prp::Extent;
+pub use slots::Cid;

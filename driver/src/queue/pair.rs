@@ -1,0 +1,303 @@
+//! One submission queue, one completion queue, and the commands between them.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::limits::ControllerLimits;
+use super::prp::{self, Extent, ListPages, PrpError};
+use super::ring::{CQE, CompletionRing, SQE, SubmissionRing};
+use super::slots::{Cid, Slots, Stray};
+use crate::bus::{BusError, Function};
+use crate::dma::{Access, HostMemory, HostMemoryError, Iova, Region, RegisterError};
+use crate::spec::command::Sqe;
+use crate::spec::registers::{Cap, DoorbellKind, doorbell_offset};
+use crate::spec::status::Status;
+
+/// Why a queue pair was not made.
+#[derive(Debug, Error)]
+pub enum QueuePairError {
+    /// The caller asked for a size that the controller does not have.
+    #[error("a queue of {entries} entries cannot be had: 2 to {max} are possible")]
+    Entries {
+        /// Entries asked for.
+        entries: u32,
+        /// Entries of the largest queue.
+        max: u32,
+    },
+    /// The host has no memory for the queues.
+    #[error("no memory for a queue pair: {0}")]
+    Memory(#[from] HostMemoryError),
+    /// The queues' memory could not be mapped.
+    #[error("memory of a queue pair: {0}")]
+    Register(#[from] RegisterError),
+    /// The function has no such doorbell.
+    #[error("queue pair {qid}: {source}")]
+    Doorbell {
+        /// The queues' identifier.
+        qid: u16,
+        /// The bus's reason.
+        source: BusError,
+    },
+}
+
+/// Why a command was not written. Nothing has changed then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum SubmitError {
+    /// Every slot holds a command in flight.
+    #[error("all {slots} slots hold commands in flight: poll, then submit again")]
+    NoSlot {
+        /// Slots of the pair.
+        slots: usize,
+    },
+    /// The memory cannot be put into PRPs.
+    #[error(transparent)]
+    Prp(#[from] PrpError),
+}
+
+/// The end of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion<T> {
+    /// What [`QueuePair::submit`] was given.
+    pub token: T,
+    /// What the controller says of it.
+    pub status: Status,
+    /// Command-specific result.
+    pub dw0: u32,
+}
+
+/// What a pair has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PairCounters {
+    /// Commands written to the submission queue.
+    pub commands: u64,
+    /// Commands whose completion was taken.
+    pub completions: u64,
+    /// Doorbell writes of both queues.
+    pub doorbells: u64,
+}
+
+/// Completions that a sound device would not have sent. Each was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Anomalies {
+    /// The CID's index is no slot's.
+    pub out_of_range_cid: u64,
+    /// No command with this CID is in flight: a duplicate, or one that was never issued.
+    pub unknown_cid: u64,
+    /// The CID is of a former command of a slot that is in use again.
+    pub stale_cid: u64,
+    /// The head pointer lies outside the submission queue; the completion itself was taken.
+    pub bad_sqhd: u64,
+}
+
+impl Anomalies {
+    /// How many there were in all.
+    pub fn total(&self) -> u64 {
+        self.out_of_range_cid + self.unknown_cid + self.stale_cid + self.bad_sqhd
+    }
+}
+
+/// A submission queue and its completion queue, used by one lane.
+///
+/// `T` is what the lane wants to have back with a completion. The pair is `Send`, and used by `&mut`.
+///
+/// Dropping a pair takes its memory out of the device's reach, whatever the device does then (see [`Region`]); it
+/// does not delete the queues in the controller.
+pub struct QueuePair<T> {
+    // Hot: every command touches these.
+    slots: Slots<T>,
+    submission: SubmissionRing,
+    completion: CompletionRing,
+    memory: Region<HostMemory>,
+    page_size: u64,
+    lists_offset: usize,
+    list_bytes: usize,
+    counters: PairCounters,
+    // Cold.
+    anomalies: Anomalies,
+    qid: u16,
+    entries: u16,
+    completion_offset: u64,
+}
+
+impl<T: Copy + Default> QueuePair<T> {
+    /// Allocates queue `qid` of `entries` for a controller with these capabilities and limits. Does not make it known
+    /// to the controller.
+    ///
+    /// # Errors
+    /// [`QueuePairError`]; nothing is held then.
+    pub fn new(
+        function: &Arc<dyn Function>,
+        cap: Cap,
+        limits: &ControllerLimits,
+        qid: u16,
+        entries: u32,
+    ) -> Result<Self, QueuePairError> {
+        let max = limits.max_queue_entries;
+        let wrong = QueuePairError::Entries { entries, max };
+        if !(2..=max).contains(&entries) {
+            return Err(wrong);
+        }
+        let Ok(entries) = u16::try_from(entries) else {
+            return Err(wrong);
+        };
+
+        // The rings, then the lists, each on pages of the controller's own size. The whole is a multiple of that
+        // page, and so is the IOVA (see DmaSpace::register).
+        let page = limits.page_size as usize;
+        let slots = entries - 1;
+        let submission_bytes = (usize::from(entries) * SQE).next_multiple_of(page);
+        let completion_bytes = (usize::from(entries) * CQE).next_multiple_of(page);
+        let list_bytes = limits.list_pages as usize * page;
+        let lists_offset = submission_bytes + completion_bytes;
+        let len = lists_offset + usize::from(slots) * list_bytes;
+        let memory = HostMemory::allocate(len.next_multiple_of(page))?;
+        let memory = function.dma().register(memory, Access::all())?;
+
+        let doorbell = |kind| {
+            function
+                .doorbell(doorbell_offset(cap.dstrd(), qid, kind))
+                .map_err(|source| QueuePairError::Doorbell { qid, source })
+        };
+        Ok(Self {
+            slots: Slots::new(slots),
+            submission: SubmissionRing::new(0, entries, doorbell(DoorbellKind::SubmissionTail)?),
+            completion: CompletionRing::new(submission_bytes, entries, doorbell(DoorbellKind::CompletionHead)?),
+            memory,
+            page_size: limits.page_size,
+            lists_offset,
+            list_bytes,
+            counters: PairCounters::default(),
+            anomalies: Anomalies::default(),
+            qid,
+            entries,
+            completion_offset: submission_bytes as u64,
+        })
+    }
+
+    /// The identifier of both queues.
+    pub fn qid(&self) -> u16 {
+        self.qid
+    }
+
+    /// Entries of each queue.
+    pub fn entries(&self) -> u16 {
+        self.entries
+    }
+
+    /// Where the submission queue lies.
+    pub fn submission_queue(&self) -> Iova {
+        self.memory.iova()
+    }
+
+    /// Where the completion queue lies.
+    pub fn completion_queue(&self) -> Iova {
+        self.memory.iova_at(self.completion_offset).unwrap_or(self.memory.iova())
+    }
+
+    /// How many commands can be in flight.
+    pub fn slots(&self) -> usize {
+        self.slots.count()
+    }
+
+    /// How many more commands can be submitted now.
+    #[inline]
+    pub fn free_slots(&self) -> usize {
+        self.slots.free()
+    }
+
+    /// What the pair has done.
+    pub fn counters(&self) -> PairCounters {
+        self.counters
+    }
+
+    /// What the device has sent that belongs to no command.
+    pub fn anomalies(&self) -> Anomalies {
+        self.anomalies
+    }
+
+    /// Writes a command into the submission queue, with its CID and, unless `extents` is empty, its PRPs. Does not
+    /// ring the doorbell.
+    ///
+    /// The memory named by `extents` belongs to the device until the completion that carries `token`.
+    ///
+    /// # Errors
+    /// [`SubmitError`]; nothing was written to the queue then.
+    #[inline]
+    pub fn submit(&mut self, mut sqe: Sqe, extents: &[Extent], token: T) -> Result<Cid, SubmitError> {
+        let Some(slot) = self.slots.peek() else {
+            return Err(SubmitError::NoSlot { slots: self.slots.count() });
+        };
+        if !extents.is_empty() {
+            let pointer = prp::build(extents, self.page_size, self.list_of(slot))?;
+            sqe.prp1 = pointer.prp1;
+            sqe.prp2 = pointer.prp2;
+        }
+        let Some(cid) = self.slots.take(token) else {
+            return Err(SubmitError::NoSlot { slots: self.slots.count() });
+        };
+        sqe.cid = cid;
+        self.submission.push(self.memory.view(), sqe);
+        self.counters.commands += 1;
+        Ok(cid)
+    }
+
+    /// Tells the device of the commands submitted since the last time: one doorbell, or none.
+    #[inline]
+    pub fn ring(&mut self) {
+        self.counters.doorbells += u64::from(self.submission.ring());
+    }
+
+    /// Takes up to `most` completions and gives each to `complete`, then tells the device of the freed places: one
+    /// doorbell, or none. Returns how many commands ended.
+    #[inline]
+    pub fn poll(&mut self, most: usize, mut complete: impl FnMut(Completion<T>)) -> usize {
+        let mut ended = 0;
+        for _ in 0..most {
+            let Some(cqe) = self.completion.pop(self.memory.view()) else {
+                break;
+            };
+            if !self.submission.holds(cqe.sqhd) {
+                self.anomalies.bad_sqhd += 1;
+            }
+            match self.slots.complete(cqe.cid) {
+                Ok(token) => {
+                    ended += 1;
+                    complete(Completion { token, status: cqe.status.status(), dw0: cqe.dw0 });
+                }
+                Err(stray) => self.count(stray),
+            }
+        }
+        self.counters.completions += ended as u64;
+        self.counters.doorbells += u64::from(self.completion.ring());
+        ended
+    }
+
+    /// Gives the pair's memory up with its IOVAs free at once: for a controller that has deleted both queues.
+    pub(crate) fn release(self) {
+        self.memory.release();
+    }
+
+    #[cold]
+    fn count(&mut self, stray: Stray) {
+        match stray {
+            Stray::OutOfRange => self.anomalies.out_of_range_cid += 1,
+            Stray::NotInFlight => self.anomalies.unknown_cid += 1,
+            Stray::Stale => self.anomalies.stale_cid += 1,
+        }
+    }
+
+    /// The list pages of a slot.
+    #[inline]
+    fn list_of(&self, slot: u16) -> ListPages<'_> {
+        let offset = self.lists_offset + usize::from(slot) * self.list_bytes;
+        ListPages {
+            view: self.memory.view().slice(offset, self.list_bytes),
+            // The offset lies inside the region unless a slot has no list pages; then nothing is written there.
+            iova: self.memory.iova_at(offset as u64).unwrap_or(self.memory.iova()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
