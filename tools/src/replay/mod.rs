@@ -4,6 +4,7 @@
 //! or written, and in which slot; [`schedule`] says when that I/O may start and into which pool block; [`payload`] says what the bytes
 //! must be. Each owns its own state only; whoever drives them owns the memory, the device and the clock.
 
+pub mod cache;
 pub mod trace;
 
 /// One request of a trace: the prefix blocks of its prompt, in order.
