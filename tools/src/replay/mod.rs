@@ -5,6 +5,7 @@
 //! must be. Each owns its own state only; whoever drives them owns the memory, the device and the clock.
 
 pub mod cache;
+pub mod generator;
 pub mod payload;
 pub mod trace;
 
