@@ -2,3 +2,4 @@
 //! them, and the memory that a run may take. Nothing here prints or ends the process; the binary does.
 
 pub mod replay;
+pub mod units;
