@@ -7,6 +7,7 @@
 pub mod cache;
 pub mod generator;
 pub mod payload;
+pub mod schedule;
 pub mod trace;
 
 /// One request of a trace: the prefix blocks of its prompt, in order.
