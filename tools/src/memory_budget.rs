@@ -68,18 +68,11 @@ impl Available {
     /// The same, with all files looked for under `root`.
     fn under(root: &Path) -> Result<Self, MemoryError> {
         let path = root.join("proc/meminfo");
-        let text = std::fs::read_to_string(&path).map_err(|source| MemoryError::Unreadable {
-            path: path.clone(),
-            source,
-        })?;
-        let bytes = mem_available(&text).ok_or(MemoryError::Malformed {
-            path,
-            expected: "a line `MemAvailable: <number> kB`",
-        })?;
-        let machine = Self {
-            bytes,
-            bound: Bound::MemAvailable,
-        };
+        let text =
+            std::fs::read_to_string(&path).map_err(|source| MemoryError::Unreadable { path: path.clone(), source })?;
+        let bytes = mem_available(&text)
+            .ok_or(MemoryError::Malformed { path, expected: "a line `MemAvailable: <number> kB`" })?;
+        let machine = Self { bytes, bound: Bound::MemAvailable };
         let cgroups = cgroup::available(root)?;
         Ok(std::iter::once(machine)
             .chain(cgroups)
@@ -89,10 +82,7 @@ impl Available {
 
     /// What of this a run may plan with: all but a sixteenth, and all but 64 MiB.
     pub fn usable(&self) -> u64 {
-        self.bytes
-            - self
-                .bytes
-                .min(HEADROOM_LEAST.max(self.bytes / HEADROOM_DIVISOR))
+        self.bytes - self.bytes.min(HEADROOM_LEAST.max(self.bytes / HEADROOM_DIVISOR))
     }
 
     /// Whether a run fits.
@@ -110,18 +100,8 @@ impl Available {
         let for_slots = usable.saturating_sub(need.fixed);
         // Never zero: with nothing to pay for a slot, too much is needed by the rest.
         match for_slots.checked_div(need.per_slot) {
-            None | Some(0) => Err(MemoryError::NoRoom {
-                needed: need.with_slots(1),
-                usable,
-                bound,
-            }),
-            Some(largest) => Err(MemoryError::TooManySlots {
-                slots: need.slots,
-                needed,
-                usable,
-                largest,
-                bound,
-            }),
+            None | Some(0) => Err(MemoryError::NoRoom { needed: need.with_slots(1), usable, bound }),
+            Some(largest) => Err(MemoryError::TooManySlots { slots: need.slots, needed, usable, largest, bound }),
         }
     }
 }
@@ -202,9 +182,7 @@ pub enum MemoryError {
 
 /// `MemAvailable` in bytes.
 fn mem_available(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
 }

@@ -21,9 +21,7 @@ pub struct Size(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SizeError {
     /// It does not begin with a digit.
-    #[error(
-        "`{text}` is not a size: write a whole number of bytes or of a unit, such as 4096, 128KiB or 4GiB"
-    )]
+    #[error("`{text}` is not a size: write a whole number of bytes or of a unit, such as 4096, 128KiB or 4GiB")]
     NotANumber {
         /// The text.
         text: String,
@@ -56,9 +54,7 @@ pub enum SizeError {
         right: &'static str,
     },
     /// There is no such unit.
-    #[error(
-        "`{text}`: there is no unit `{unit}`: write B, KiB, MiB, GiB or TiB right behind the number, such as 4GiB"
-    )]
+    #[error("`{text}`: there is no unit `{unit}`: write B, KiB, MiB, GiB or TiB right behind the number, such as 4GiB")]
     UnknownUnit {
         /// The text.
         text: String,
@@ -78,9 +74,7 @@ impl FromStr for Size {
 
     fn from_str(text: &str) -> Result<Self, SizeError> {
         let owned = || text.to_owned();
-        let digits = text
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(text.len());
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
         if number.is_empty() {
             return Err(SizeError::NotANumber { text: owned() });
@@ -89,9 +83,7 @@ impl FromStr for Size {
             return Err(SizeError::NotWhole { text: owned() });
         }
         // Digits only, so the one thing that can be wrong is their number.
-        let number: u64 = number
-            .parse()
-            .map_err(|_| SizeError::TooLarge { text: owned() })?;
+        let number: u64 = number.parse().map_err(|_| SizeError::TooLarge { text: owned() })?;
         let shift = match unit {
             "" => 0,
             _ => match UNITS.iter().find(|(name, _)| *name == unit) {
@@ -100,8 +92,7 @@ impl FromStr for Size {
             },
         };
         let size = number.checked_mul(1 << shift);
-        size.map(Size)
-            .ok_or_else(|| SizeError::TooLarge { text: owned() })
+        size.map(Size).ok_or_else(|| SizeError::TooLarge { text: owned() })
     }
 }
 
@@ -109,24 +100,11 @@ fn wrong_unit(text: &str, number: u64, unit: &str) -> SizeError {
     let (text, unit) = (text.to_owned(), unit.to_owned());
     let letter = unit.to_ascii_uppercase();
     let letter = letter.strip_suffix('B').unwrap_or(&letter);
-    let prefixes = [
-        ("K", 1, "KiB"),
-        ("M", 2, "MiB"),
-        ("G", 3, "GiB"),
-        ("T", 4, "TiB"),
-    ];
-    match prefixes
-        .into_iter()
-        .find(|(prefix, _, _)| *prefix == letter)
-    {
-        Some((_, power, right)) => SizeError::Ambiguous {
-            text,
-            number,
-            unit,
-            decimal: 1000u64.pow(power),
-            binary: 1024u64.pow(power),
-            right,
-        },
+    let prefixes = [("K", 1, "KiB"), ("M", 2, "MiB"), ("G", 3, "GiB"), ("T", 4, "TiB")];
+    match prefixes.into_iter().find(|(prefix, _, _)| *prefix == letter) {
+        Some((_, power, right)) => {
+            SizeError::Ambiguous { text, number, unit, decimal: 1000u64.pow(power), binary: 1024u64.pow(power), right }
+        }
         None => SizeError::UnknownUnit { text, unit },
     }
 }
@@ -150,10 +128,9 @@ impl fmt::Display for About {
         // Half of the unit below is enough to reach a unit, so that 1023.9 KiB reads as 1.00 MiB.
         let reached = |shift: u32| self.0.saturating_add((1u64 << shift) >> 11) >> shift > 0;
         match UNITS.iter().find(|(_, shift)| reached(*shift)) {
-            Some((unit, shift @ 10..)) => f.pad(&format!(
-                "{} {unit}",
-                three_digits(self.0 as f64 / (1u64 << shift) as f64)
-            )),
+            Some((unit, shift @ 10..)) => {
+                f.pad(&format!("{} {unit}", three_digits(self.0 as f64 / (1u64 << shift) as f64)))
+            }
             _ => f.pad(&format!("{} B", self.0)),
         }
     }
@@ -193,10 +170,7 @@ impl fmt::Display for Elapsed {
             999_500..999_500_000 => ("ms", 1e6),
             _ => ("s", 1e9),
         };
-        f.pad(&format!(
-            "{} {unit}",
-            three_digits(nanoseconds as f64 / in_ns)
-        ))
+        f.pad(&format!("{} {unit}", three_digits(nanoseconds as f64 / in_ns)))
     }
 }
 

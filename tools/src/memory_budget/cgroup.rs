@@ -18,17 +18,11 @@ struct Version {
     droppable: &'static str,
 }
 
-const V1: Version = Version {
-    limits: &["memory.limit_in_bytes"],
-    usage: "memory.usage_in_bytes",
-    droppable: "total_inactive_file",
-};
+const V1: Version =
+    Version { limits: &["memory.limit_in_bytes"], usage: "memory.usage_in_bytes", droppable: "total_inactive_file" };
 
-const V2: Version = Version {
-    limits: &["memory.max", "memory.high"],
-    usage: "memory.current",
-    droppable: "inactive_file",
-};
+const V2: Version =
+    Version { limits: &["memory.max", "memory.high"], usage: "memory.current", droppable: "inactive_file" };
 
 /// What each limit leaves. Empty without limits, and without cgroups.
 pub(super) fn available(root: &Path) -> Result<Vec<Available>, MemoryError> {
@@ -39,10 +33,7 @@ pub(super) fn available(root: &Path) -> Result<Vec<Available>, MemoryError> {
     for (version, cgroup) in cgroups.lines().filter_map(memory_cgroup) {
         for directory in levels(&mounts, &version, Path::new(cgroup)) {
             let left = left_in(&version, &under(root, &directory))?;
-            found.extend(left.map(|bytes| Available {
-                bytes,
-                bound: Bound::Cgroup(directory),
-            }));
+            found.extend(left.map(|bytes| Available { bytes, bound: Bound::Cgroup(directory) }));
         }
     }
     Ok(found)
@@ -52,10 +43,7 @@ pub(super) fn available(root: &Path) -> Result<Vec<Available>, MemoryError> {
 fn memory_cgroup(line: &str) -> Option<(Version, &str)> {
     let mut fields = line.splitn(3, ':');
     let (id, controllers, cgroup) = (fields.next()?, fields.next()?, fields.next()?);
-    if controllers
-        .split(',')
-        .any(|controller| controller == "memory")
-    {
+    if controllers.split(',').any(|controller| controller == "memory") {
         Some((V1, cgroup))
     } else {
         (id == "0" && controllers.is_empty()).then_some((V2, cgroup))
@@ -80,21 +68,10 @@ impl Mount {
         let mut file_system = file_system.split(' ');
         let version_1 = match file_system.next()? {
             "cgroup2" => false,
-            "cgroup"
-                if file_system
-                    .nth(1)?
-                    .split(',')
-                    .any(|option| option == "memory") =>
-            {
-                true
-            }
+            "cgroup" if file_system.nth(1)?.split(',').any(|option| option == "memory") => true,
             _ => return None,
         };
-        Some(Self {
-            version_1,
-            top,
-            mounted_at,
-        })
+        Some(Self { version_1, top, mounted_at })
     }
 }
 
@@ -104,13 +81,9 @@ fn unescaped(field: &str) -> PathBuf {
     let mut rest = field.as_bytes();
     while let [first, tail @ ..] = rest {
         let (byte, after) = match rest {
-            [
-                b'\\',
-                a @ b'0'..=b'3',
-                b @ b'0'..=b'7',
-                c @ b'0'..=b'7',
-                after @ ..,
-            ] => (((a - b'0') << 6) | ((b - b'0') << 3) | (c - b'0'), after),
+            [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] => {
+                (((a - b'0') << 6) | ((b - b'0') << 3) | (c - b'0'), after)
+            }
             _ => (*first, tail),
         };
         bytes.push(byte);
@@ -122,28 +95,18 @@ fn unescaped(field: &str) -> PathBuf {
 /// Directories of the process's cgroup and those above it, as far as a mount shows them.
 fn levels(mounts: &[Mount], version: &Version, cgroup: &Path) -> Vec<PathBuf> {
     let is_version_1 = version.usage == V1.usage;
-    let mut mounts = mounts
-        .iter()
-        .filter(|mount| mount.version_1 == is_version_1);
+    let mut mounts = mounts.iter().filter(|mount| mount.version_1 == is_version_1);
     let below = |mount: &Mount| {
         // A cgroup outside the process's cgroup namespace begins with `/..`; no mount shows it.
         let below = cgroup.strip_prefix(&mount.top).ok()?;
-        let plain = below
-            .components()
-            .all(|part| matches!(part, Component::Normal(_)));
+        let plain = below.components().all(|part| matches!(part, Component::Normal(_)));
         plain.then(|| (mount.mounted_at.clone(), below.to_owned()))
     };
-    let first = mounts
-        .clone()
-        .next()
-        .map(|mount| (mount.mounted_at.clone(), PathBuf::new()));
+    let first = mounts.clone().next().map(|mount| (mount.mounted_at.clone(), PathBuf::new()));
     let Some((mounted_at, below)) = mounts.find_map(below).or(first) else {
         return Vec::new();
     };
-    below
-        .ancestors()
-        .map(|part| mounted_at.join(part))
-        .collect()
+    below.ancestors().map(|part| mounted_at.join(part)).collect()
 }
 
 /// Bytes that the limit of the cgroup in `directory` leaves. `None` if it has no limit.
@@ -156,9 +119,7 @@ fn left_in(version: &Version, directory: &Path) -> Result<Option<u64>, MemoryErr
         };
         let bytes = match text.trim() {
             "max" => continue,
-            text => text
-                .parse::<u64>()
-                .map_err(|_| malformed(path, "a number of bytes or `max`"))?,
+            text => text.parse::<u64>().map_err(|_| malformed(path, "a number of bytes or `max`"))?,
         };
         limit = Some(limit.map_or(bytes, |other: u64| other.min(bytes)));
     }
@@ -168,17 +129,12 @@ fn left_in(version: &Version, directory: &Path) -> Result<Option<u64>, MemoryErr
     };
     let path = directory.join(version.usage);
     let used = match read_if_there(&path)? {
-        Some(text) => text
-            .trim()
-            .parse::<u64>()
-            .map_err(|_| malformed(path, "a number of bytes"))?,
+        Some(text) => text.trim().parse::<u64>().map_err(|_| malformed(path, "a number of bytes"))?,
         None => 0,
     };
     let path = directory.join("memory.stat");
     let droppable = match read_if_there(&path)? {
-        Some(text) => text
-            .lines()
-            .find_map(|line| line.strip_prefix(version.droppable)?.trim().parse().ok()),
+        Some(text) => text.lines().find_map(|line| line.strip_prefix(version.droppable)?.trim().parse().ok()),
         None => None,
     };
     let used = used.saturating_sub(droppable.unwrap_or(0));
@@ -197,18 +153,8 @@ fn malformed(path: PathBuf, expected: &'static str) -> MemoryError {
 fn read_if_there(path: &Path) -> Result<Option<String>, MemoryError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            ) =>
-        {
-            Ok(None)
-        }
-        Err(source) => Err(MemoryError::Unreadable {
-            path: path.to_owned(),
-            source,
-        }),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(source) => Err(MemoryError::Unreadable { path: path.to_owned(), source }),
     }
 }
 
@@ -225,14 +171,8 @@ mod tests {
     #[test]
     fn lines_of_proc_self_cgroup() {
         let version = |line| memory_cgroup(line).map(|(version, cgroup)| (version.usage, cgroup));
-        assert_eq!(
-            version("0::/user.slice/a:b"),
-            Some(("memory.current", "/user.slice/a:b"))
-        );
-        assert_eq!(
-            version("4:cpu,memory:/job"),
-            Some(("memory.usage_in_bytes", "/job"))
-        );
+        assert_eq!(version("0::/user.slice/a:b"), Some(("memory.current", "/user.slice/a:b")));
+        assert_eq!(version("4:cpu,memory:/job"), Some(("memory.usage_in_bytes", "/job")));
         assert_eq!(version("9:name=memory:/"), None);
         assert_eq!(version("0"), None);
     }

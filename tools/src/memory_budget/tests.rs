@@ -24,17 +24,11 @@ fn available(files: &[(&str, &str)]) -> Available {
 }
 
 fn by_cgroup(bytes: u64, directory: &str) -> Available {
-    Available {
-        bytes,
-        bound: Bound::Cgroup(directory.into()),
-    }
+    Available { bytes, bound: Bound::Cgroup(directory.into()) }
 }
 
 fn by_machine() -> Available {
-    Available {
-        bytes: 8 * GIB,
-        bound: Bound::MemAvailable,
-    }
+    Available { bytes: 8 * GIB, bound: Bound::MemAvailable }
 }
 
 const V2_MOUNT: (&str, &str) = (
@@ -57,33 +51,18 @@ fn version_2_takes_the_tightest_level_and_counts_droppable_cache_as_free() {
             cgroup,
             ("sys/fs/cgroup/user.slice/job/memory.max", job_max),
             ("sys/fs/cgroup/user.slice/job/memory.high", "max\n"),
-            (
-                "sys/fs/cgroup/user.slice/job/memory.current",
-                "1073741824\n",
-            ),
-            (
-                "sys/fs/cgroup/user.slice/job/memory.stat",
-                "anon 5\nfile 999\ninactive_file 536870912\nactive_file 7\n",
-            ),
+            ("sys/fs/cgroup/user.slice/job/memory.current", "1073741824\n"),
+            ("sys/fs/cgroup/user.slice/job/memory.stat", "anon 5\nfile 999\ninactive_file 536870912\nactive_file 7\n"),
             ("sys/fs/cgroup/user.slice/memory.max", slice_max),
             ("sys/fs/cgroup/user.slice/memory.current", "3221225472\n"),
         ])
     };
-    assert_eq!(
-        tree("2147483648\n", "max\n"),
-        by_cgroup(3 * GIB / 2, "/sys/fs/cgroup/user.slice/job")
-    );
-    assert_eq!(
-        tree("2147483648\n", "4294967296\n"),
-        by_cgroup(GIB, "/sys/fs/cgroup/user.slice")
-    );
+    assert_eq!(tree("2147483648\n", "max\n"), by_cgroup(3 * GIB / 2, "/sys/fs/cgroup/user.slice/job"));
+    assert_eq!(tree("2147483648\n", "4294967296\n"), by_cgroup(GIB, "/sys/fs/cgroup/user.slice"));
     assert_eq!(tree("max\n", "max\n"), by_machine());
     assert_eq!(tree("1099511627776\n", "max\n"), by_machine());
     // More in use than the limit allows, as after a limit was lowered.
-    assert_eq!(
-        tree("max\n", "1073741824\n"),
-        by_cgroup(0, "/sys/fs/cgroup/user.slice")
-    );
+    assert_eq!(tree("max\n", "1073741824\n"), by_cgroup(0, "/sys/fs/cgroup/user.slice"));
 }
 
 #[test]
@@ -108,37 +87,22 @@ fn version_1_and_the_hybrid() {
             ("proc/self/mountinfo", mountinfo),
             ("proc/self/cgroup", "4:memory:/job\n1:cpu:/other\n0::/\n"),
             ("sys/fs/cgroup/memory/job/memory.limit_in_bytes", job_limit),
-            (
-                "sys/fs/cgroup/memory/job/memory.usage_in_bytes",
-                "1073741824\n",
-            ),
-            (
-                "sys/fs/cgroup/memory/job/memory.stat",
-                "inactive_file 1\ntotal_inactive_file 1073741824\n",
-            ),
+            ("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "1073741824\n"),
+            ("sys/fs/cgroup/memory/job/memory.stat", "inactive_file 1\ntotal_inactive_file 1073741824\n"),
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", top_limit),
             ("sys/fs/cgroup/memory/memory.usage_in_bytes", "2147483648\n"),
         ])
     };
     let none = "9223372036854771712\n";
-    assert_eq!(
-        tree("2147483648\n", none),
-        by_cgroup(2 * GIB, "/sys/fs/cgroup/memory/job")
-    );
-    assert_eq!(
-        tree(none, "3221225472\n"),
-        by_cgroup(GIB, "/sys/fs/cgroup/memory")
-    );
+    assert_eq!(tree("2147483648\n", none), by_cgroup(2 * GIB, "/sys/fs/cgroup/memory/job"));
+    assert_eq!(tree(none, "3221225472\n"), by_cgroup(GIB, "/sys/fs/cgroup/memory"));
     assert_eq!(tree(none, none), by_machine());
 }
 
 #[test]
 fn no_limit_of_version_1_is_not_a_large_one() {
     let root = machine(&[
-        (
-            "proc/self/mountinfo",
-            "35 31 0:32 / /cg rw - cgroup cgroup rw,memory\n",
-        ),
+        ("proc/self/mountinfo", "35 31 0:32 / /cg rw - cgroup cgroup rw,memory\n"),
         ("proc/self/cgroup", "4:memory:/\n"),
         ("cg/memory.limit_in_bytes", "9223372036854710272\n"),
     ]);
@@ -151,11 +115,7 @@ fn containers_show_part_of_the_hierarchy() {
     let mount = |top| format!("30 24 0:26 {top} /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
     let with = |top, cgroup, file| {
         let mountinfo = mount(top);
-        available(&[
-            ("proc/self/mountinfo", &mountinfo),
-            ("proc/self/cgroup", cgroup),
-            file,
-        ])
+        available(&[("proc/self/mountinfo", &mountinfo), ("proc/self/cgroup", cgroup), file])
     };
     let at_top = by_cgroup(GIB, "/sys/fs/cgroup/");
     // The mount shows the container's own cgroup at its top.
@@ -167,10 +127,7 @@ fn containers_show_part_of_the_hierarchy() {
     // The cgroup is gone, or hidden; the one above is not.
     assert_eq!(with("/", "0::/gone\n", limit), at_top);
     let below = ("sys/fs/cgroup/worker/memory.max", "1073741824\n");
-    assert_eq!(
-        with("/docker/abc", "0::/docker/abc/worker\n", below),
-        by_cgroup(GIB, "/sys/fs/cgroup/worker")
-    );
+    assert_eq!(with("/docker/abc", "0::/docker/abc/worker\n", below), by_cgroup(GIB, "/sys/fs/cgroup/worker"));
 }
 
 #[test]
@@ -179,30 +136,15 @@ fn files_that_are_wrong_are_named() {
     let message = Available::under(root.path()).unwrap_err().to_string();
     assert!(message.contains("proc/meminfo: "), "{message}");
 
-    for meminfo in [
-        "",
-        "MemAvailable: x kB\n",
-        "MemAvailable: 5\n",
-        "MemAvailable: 18446744073709551615 kB\n",
-    ] {
+    for meminfo in ["", "MemAvailable: x kB\n", "MemAvailable: 5\n", "MemAvailable: 18446744073709551615 kB\n"] {
         let root = machine(&[("proc/meminfo", meminfo)]);
         let message = Available::under(root.path()).unwrap_err().to_string();
-        assert!(
-            message.contains("proc/meminfo must have a line `MemAvailable"),
-            "{meminfo:?}: {message}"
-        );
+        assert!(message.contains("proc/meminfo must have a line `MemAvailable"), "{meminfo:?}: {message}");
     }
 
-    let root = machine(&[
-        V2_MOUNT,
-        ("proc/self/cgroup", "0::/job\n"),
-        ("sys/fs/cgroup/job/memory.max", "lots\n"),
-    ]);
+    let root = machine(&[V2_MOUNT, ("proc/self/cgroup", "0::/job\n"), ("sys/fs/cgroup/job/memory.max", "lots\n")]);
     let message = Available::under(root.path()).unwrap_err().to_string();
-    assert!(
-        message.contains("job/memory.max must have a number of bytes or `max`"),
-        "{message}"
-    );
+    assert!(message.contains("job/memory.max must have a number of bytes or `max`"), "{message}");
 }
 
 #[test]
@@ -214,24 +156,11 @@ fn this_machine_has_memory() {
 
 #[test]
 fn too_much_is_refused_with_what_fits() {
-    let two_gib = Available {
-        bytes: 2 * GIB,
-        bound: Bound::MemAvailable,
-    };
+    let two_gib = Available { bytes: 2 * GIB, bound: Bound::MemAvailable };
     assert_eq!(two_gib.usable(), 2 * GIB - GIB / 8);
-    let need = Need {
-        slots: 4_096,
-        per_slot: 128 << 10,
-        fixed: 64 << 20,
-    };
+    let need = Need { slots: 4_096, per_slot: 128 << 10, fixed: 64 << 20 };
     two_gib.check(&need).unwrap();
-    let message = two_gib
-        .check(&Need {
-            slots: 16_384,
-            ..need
-        })
-        .unwrap_err()
-        .to_string();
+    let message = two_gib.check(&Need { slots: 16_384, ..need }).unwrap_err().to_string();
     assert_eq!(
         message,
         "16,384 slots and the pool need 2.06 GiB, but 1.88 GiB can be used, by MemAvailable of /proc/meminfo: \

@@ -79,11 +79,7 @@ struct Held {
 impl SlotCache {
     /// An empty cache over `slots` slots.
     pub fn new(slots: NonZeroU32) -> Self {
-        Self {
-            held: LruCache::unbounded(),
-            slots,
-            writes: 0,
-        }
+        Self { held: LruCache::unbounded(), slots, writes: 0 }
     }
 
     /// Decides for the next block of a request. The blocks of a request are decided in order, all with the request's own `prefix`,
@@ -100,21 +96,13 @@ impl SlotCache {
                 prefix.hit = false;
                 self.writes += 1;
                 let slot = self.slot_for_new();
-                let held = Held {
-                    slot,
-                    write: self.writes,
-                };
+                let held = Held { slot, write: self.writes };
                 self.held.put(block, held);
                 (held, Kind::Write)
             }
         };
         let Held { slot, write } = held;
-        Decision {
-            block,
-            slot,
-            kind,
-            write,
-        }
+        Decision { block, slot, kind, write }
     }
 
     /// A slot that holds no block: one never used, else the one of the block least recently used, which is evicted.

@@ -48,9 +48,7 @@ const COMING_BACK_PER_MILLE: u64 = 370;
 /// A distribution, by its quantiles at [`PER_MILLE`], between which values are equally likely.
 type Quantiles = [u64; 16];
 
-const PER_MILLE: Quantiles = [
-    0, 20, 50, 100, 200, 300, 400, 500, 600, 700, 800, 900, 950, 980, 990, 1000,
-];
+const PER_MILLE: Quantiles = [0, 20, 50, 100, 200, 300, 400, 500, 600, 700, 800, 900, 950, 980, 990, 1000];
 
 /// Blocks of a new conversation's prompt, the first included.
 const NEW_PROMPT: Quantiles = [2, 2, 2, 2, 3, 5, 8, 11, 15, 22, 31, 48, 72, 120, 160, 248];
@@ -59,9 +57,7 @@ const NEW_PROMPT: Quantiles = [2, 2, 2, 2, 3, 5, 8, 11, 15, 22, 31, 48, 72, 120,
 const ADDED: Quantiles = [1, 1, 2, 2, 2, 3, 3, 3, 3, 5, 9, 18, 26, 36, 46, 100];
 
 /// Requests from one turn of a conversation to the next.
-const ABSENCE: Quantiles = [
-    5, 62, 99, 141, 210, 280, 360, 460, 610, 830, 1200, 1800, 2400, 3700, 5110, 10515,
-];
+const ABSENCE: Quantiles = [5, 62, 99, 141, 210, 280, 360, 460, 610, 830, 1200, 1800, 2400, 3700, 5110, 10515];
 
 /// An iterator over the requests of a made trace.
 #[derive(Clone, Debug)]
@@ -79,13 +75,7 @@ pub struct Generator {
 impl Generator {
     /// A trace of so many requests.
     pub fn new(seed: u64, requests: u64) -> Self {
-        Self {
-            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
-            next: 0,
-            requests,
-            next_block: 1,
-            absent: BTreeMap::new(),
-        }
+        Self { rng: Xoshiro256PlusPlus::seed_from_u64(seed), next: 0, requests, next_block: 1, absent: BTreeMap::new() }
     }
 
     /// The prompt of the conversation that is due longest, if one is.
@@ -132,8 +122,7 @@ impl Iterator for Generator {
         let comes_back = self.below(1000) < COMING_BACK_PER_MILLE;
         let absence = self.draw(&ABSENCE);
         if comes_back && hash_ids.len() < MAX_BLOCKS {
-            self.absent
-                .insert((self.next + absence, self.next), hash_ids.clone());
+            self.absent.insert((self.next + absence, self.next), hash_ids.clone());
         }
         self.next += 1;
         Some(Request { hash_ids })

@@ -51,12 +51,7 @@ impl Payload {
         assert!(write < 1 << 63, "write {write} must be below 2^63");
         let step = 2 * mix63(write) + 1;
         let base = mix64(block ^ mix64(step));
-        Self {
-            block,
-            write,
-            base,
-            step,
-        }
+        Self { block, write, base, step }
     }
 
     /// Word number `index` of the payload.
@@ -140,22 +135,15 @@ impl Payload {
         }
         // Longer than any block: a word at random is taken for one of this payload once in 2^32.
         const MOST_WORDS: u64 = 1 << 32;
-        let elsewhere = fold(found)
-            .wrapping_sub(self.base)
-            .wrapping_mul(inverse(self.step));
+        let elsewhere = fold(found).wrapping_sub(self.base).wrapping_mul(inverse(self.step));
         if elsewhere < MOST_WORDS {
-            return Holds::SamePayload {
-                byte_offset: elsewhere * WORD_BYTES,
-            };
+            return Holds::SamePayload { byte_offset: elsewhere * WORD_BYTES };
         }
         // Any three words in a row that include this one.
         (at.saturating_sub(2)..=at)
             .filter_map(|start| Some((first + start as u64, words.get(start..start + 3)?)))
             .find_map(|(index, three)| Self::of_words(index, three))
-            .map_or(Holds::Unknown, |other| Holds::OtherPayload {
-                block: other.block,
-                write: other.write,
-            })
+            .map_or(Holds::Unknown, |other| Holds::OtherPayload { block: other.block, write: other.write })
     }
 
     /// The payload that has these words, of which there are at least three, from word `first` on.

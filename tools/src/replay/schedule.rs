@@ -110,10 +110,7 @@ impl Schedule {
     /// # Panics
     /// If the request before it has not been issued whole.
     pub fn begin_request(&mut self) -> Result<RequestNumber, Blocked> {
-        assert!(
-            self.issuing.is_none(),
-            "requests are issued one after the other"
-        );
+        assert!(self.issuing.is_none(), "requests are issued one after the other");
         if self.unfinished.len() >= self.in_flight.get() as usize {
             return Err(Blocked::Requests);
         }
@@ -144,12 +141,7 @@ impl Schedule {
         let pool_block = self.free_pool_blocks.pop().ok_or(Blocked::Pool)?;
         self.slots.insert(slot, slot_use);
         *self.unfinished.entry(request).or_default() += 1;
-        Ok(Io {
-            request,
-            slot,
-            kind,
-            pool_block,
-        })
+        Ok(Io { request, slot, kind, pool_block })
     }
 
     /// Ends the issuing of the request that has begun. Gives its number if it has ended by this, as all its I/O has, or as it had

@@ -61,9 +61,7 @@ pub enum TraceError {
         column: usize,
     },
     /// The line is not a request.
-    #[error(
-        "line {line}, column {column}: {what}: a request is one JSON object on one line, such as {EXAMPLE}"
-    )]
+    #[error("line {line}, column {column}: {what}: a request is one JSON object on one line, such as {EXAMPLE}")]
     NotARequest {
         /// Number of the line.
         line: u64,
@@ -97,13 +95,7 @@ pub struct TraceReader<R> {
 impl<R: BufRead> TraceReader<R> {
     /// Reads a trace from its beginning.
     pub fn new(reader: R) -> Self {
-        Self {
-            reader,
-            buffer: Vec::new(),
-            line: 0,
-            found_any: false,
-            ended: false,
-        }
+        Self { reader, buffer: Vec::new(), line: 0, found_any: false, ended: false }
     }
 
     /// The next request, or `None` at the end of a trace that had some.
@@ -118,11 +110,7 @@ impl<R: BufRead> TraceReader<R> {
                 .read_until(b'\n', &mut self.buffer)
                 .map_err(|source| TraceError::Read { line, source })?;
             if self.buffer.is_empty() {
-                return if self.found_any {
-                    Ok(None)
-                } else {
-                    Err(TraceError::Empty)
-                };
+                return if self.found_any { Ok(None) } else { Err(TraceError::Empty) };
             }
             if let Some(request) = parse_line(line, &self.buffer)? {
                 self.found_any = true;
@@ -173,22 +161,14 @@ fn parse_line(line: u64, bytes: &[u8]) -> Result<Option<Request>, TraceError> {
     match serde_json::from_str(text) {
         Ok(Fields { hash_ids }) => Ok(Some(Request { hash_ids })),
         Err(error) if !terminated && is_cut_off(text, &error) => Err(TraceError::CutOff { line }),
-        Err(error) => Err(TraceError::NotARequest {
-            line,
-            column: error.column(),
-            what: without_position(&error),
-        }),
+        Err(error) => Err(TraceError::NotARequest { line, column: error.column(), what: without_position(&error) }),
     }
 }
 
 /// Whether `text`, which nothing follows, is wrong only because it ends where it does.
 fn is_cut_off(text: &str, error: &serde_json::Error) -> bool {
     // Of a number that lacks its digits, the parser does not say that it has met the end.
-    let in_a_number = || {
-        error.is_syntax()
-            && error.column() >= text.len()
-            && text.ends_with(['-', '+', '.', 'e', 'E'])
-    };
+    let in_a_number = || error.is_syntax() && error.column() >= text.len() && text.ends_with(['-', '+', '.', 'e', 'E']);
     text.trim_ascii_start().starts_with('{') && (error.is_eof() || in_a_number())
 }
 
@@ -238,8 +218,7 @@ impl<'de> Deserialize<'de> for Fields {
                         }
                     }
                 }
-                let hash_ids =
-                    hash_ids.ok_or_else(|| serde::de::Error::missing_field("hash_ids"))?;
+                let hash_ids = hash_ids.ok_or_else(|| serde::de::Error::missing_field("hash_ids"))?;
                 let hash_ids = hash_ids.into_iter().map(|BlockId(id)| id).collect();
                 Ok(Fields { hash_ids })
             }

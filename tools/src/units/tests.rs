@@ -22,18 +22,9 @@ fn sizes_that_are_right() {
 #[test]
 fn sizes_that_are_wrong_say_what_is_right() {
     for (text, message) in [
-        (
-            "4K",
-            "`4K`: the unit `K` may mean 1,000 or 1,024 bytes: write 4KiB or the number of bytes",
-        ),
-        (
-            "2M",
-            "`2M`: the unit `M` may mean 1,000,000 or 1,048,576 bytes: write 2MiB or the number of bytes",
-        ),
-        (
-            "128kb",
-            "`128kb`: the unit `kb` may mean 1,000 or 1,024 bytes: write 128KiB or the number of bytes",
-        ),
+        ("4K", "`4K`: the unit `K` may mean 1,000 or 1,024 bytes: write 4KiB or the number of bytes"),
+        ("2M", "`2M`: the unit `M` may mean 1,000,000 or 1,048,576 bytes: write 2MiB or the number of bytes"),
+        ("128kb", "`128kb`: the unit `kb` may mean 1,000 or 1,024 bytes: write 128KiB or the number of bytes"),
         (
             "4GB",
             "`4GB`: the unit `GB` may mean 1,000,000,000 or 1,073,741,824 bytes: write 4GiB or the number of bytes",
@@ -42,30 +33,15 @@ fn sizes_that_are_wrong_say_what_is_right() {
             "1t",
             "`1t`: the unit `t` may mean 1,000,000,000,000 or 1,099,511,627,776 bytes: write 1TiB or the number of bytes",
         ),
-        (
-            "4gib",
-            "`4gib`: there is no unit `gib`: write B, KiB, MiB, GiB or TiB right behind the number, such as 4GiB",
-        ),
+        ("4gib", "`4gib`: there is no unit `gib`: write B, KiB, MiB, GiB or TiB right behind the number, such as 4GiB"),
         (
             "4 GiB",
             "`4 GiB`: there is no unit ` GiB`: write B, KiB, MiB, GiB or TiB right behind the number, such as 4GiB",
         ),
-        (
-            "1PiB",
-            "`1PiB`: there is no unit `PiB`: write B, KiB, MiB, GiB or TiB right behind the number, such as 4GiB",
-        ),
-        (
-            "",
-            "`` is not a size: write a whole number of bytes or of a unit, such as 4096, 128KiB or 4GiB",
-        ),
-        (
-            "GiB",
-            "`GiB` is not a size: write a whole number of bytes or of a unit, such as 4096, 128KiB or 4GiB",
-        ),
-        (
-            "-1",
-            "`-1` is not a size: write a whole number of bytes or of a unit, such as 4096, 128KiB or 4GiB",
-        ),
+        ("1PiB", "`1PiB`: there is no unit `PiB`: write B, KiB, MiB, GiB or TiB right behind the number, such as 4GiB"),
+        ("", "`` is not a size: write a whole number of bytes or of a unit, such as 4096, 128KiB or 4GiB"),
+        ("GiB", "`GiB` is not a size: write a whole number of bytes or of a unit, such as 4096, 128KiB or 4GiB"),
+        ("-1", "`-1` is not a size: write a whole number of bytes or of a unit, such as 4096, 128KiB or 4GiB"),
         (
             "1.5GiB",
             "`1.5GiB` is not a whole number: write a smaller unit instead, such as 1536MiB for 1.5 GiB, and no separators",
@@ -74,14 +50,8 @@ fn sizes_that_are_wrong_say_what_is_right() {
             "4,096",
             "`4,096` is not a whole number: write a smaller unit instead, such as 1536MiB for 1.5 GiB, and no separators",
         ),
-        (
-            "18446744073709551616",
-            "`18446744073709551616` is too large: the most is 18446744073709551615 bytes",
-        ),
-        (
-            "16777216TiB",
-            "`16777216TiB` is too large: the most is 18446744073709551615 bytes",
-        ),
+        ("18446744073709551616", "`18446744073709551616` is too large: the most is 18446744073709551615 bytes"),
+        ("16777216TiB", "`16777216TiB` is too large: the most is 18446744073709551615 bytes"),
     ] {
         assert_eq!(text.parse::<Size>().unwrap_err().to_string(), message);
     }
@@ -89,14 +59,9 @@ fn sizes_that_are_wrong_say_what_is_right() {
 
 #[test]
 fn sizes_are_shown_in_the_largest_unit_that_fits() {
-    for (bytes, text) in [
-        (0, "0B"),
-        (1000, "1000B"),
-        (1024, "1KiB"),
-        (1536 << 20, "1536MiB"),
-        (4097, "4097B"),
-        (5 << 50, "5120TiB"),
-    ] {
+    for (bytes, text) in
+        [(0, "0B"), (1000, "1000B"), (1024, "1KiB"), (1536 << 20, "1536MiB"), (4097, "4097B"), (5 << 50, "5120TiB")]
+    {
         assert_eq!(Size(bytes).to_string(), text);
     }
     assert_eq!(format!("[{:>8}]", Size(4096)), "[    4KiB]");
@@ -146,25 +111,10 @@ fn numbers_for_readers() {
         assert_eq!(Elapsed(Duration::from_nanos(nanoseconds)).to_string(), text);
     }
     let rate = Rate::of(24_800_000_000, Duration::from_secs(2)).unwrap();
-    assert_eq!(
-        (rate.to_string().as_str(), rate.gb_per_s()),
-        ("12.4 GB/s", 12.4)
-    );
-    assert_eq!(
-        Rate::of(5_000_000, Duration::from_secs(1))
-            .unwrap()
-            .to_string(),
-        "0.005 GB/s"
-    );
+    assert_eq!((rate.to_string().as_str(), rate.gb_per_s()), ("12.4 GB/s", 12.4));
+    assert_eq!(Rate::of(5_000_000, Duration::from_secs(1)).unwrap().to_string(), "0.005 GB/s");
     assert_eq!(Rate::of(5, Duration::ZERO), None);
-    assert_eq!(
-        format!(
-            "[{:<7}][{:>9}]",
-            Count(1234),
-            Elapsed(Duration::from_nanos(5))
-        ),
-        "[1,234  ][     5 ns]"
-    );
+    assert_eq!(format!("[{:<7}][{:>9}]", Count(1234), Elapsed(Duration::from_nanos(5))), "[1,234  ][     5 ns]");
 }
 
 proptest! {

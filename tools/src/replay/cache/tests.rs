@@ -13,10 +13,7 @@ fn cache(slots: u32) -> SlotCache {
 
 fn request(cache: &mut SlotCache, hash_ids: &[u64]) -> Vec<Decision> {
     let mut prefix = Prefix::new();
-    hash_ids
-        .iter()
-        .map(|&block| cache.decide(&mut prefix, block))
-        .collect()
+    hash_ids.iter().map(|&block| cache.decide(&mut prefix, block)).collect()
 }
 
 /// Decisions as text: kind, block, slot, number of the write.
@@ -25,23 +22,14 @@ fn shown(decisions: &[Decision]) -> Vec<String> {
         Kind::Read => 'r',
         Kind::Write => 'w',
     };
-    decisions
-        .iter()
-        .map(|d| format!("{}{}@{}#{}", letter(d.kind), d.block, d.slot, d.write))
-        .collect()
+    decisions.iter().map(|d| format!("{}{}@{}#{}", letter(d.kind), d.block, d.slot, d.write)).collect()
 }
 
 #[test]
 fn a_held_block_behind_a_miss_is_written_again_in_its_place() {
     let mut cache = cache(4);
-    assert_eq!(
-        shown(&request(&mut cache, &[10, 11, 12])),
-        ["w10@0#1", "w11@1#2", "w12@2#3"]
-    );
-    assert_eq!(
-        shown(&request(&mut cache, &[10, 13, 12])),
-        ["r10@0#1", "w13@3#4", "w12@2#5"]
-    );
+    assert_eq!(shown(&request(&mut cache, &[10, 11, 12])), ["w10@0#1", "w11@1#2", "w12@2#3"]);
+    assert_eq!(shown(&request(&mut cache, &[10, 13, 12])), ["r10@0#1", "w13@3#4", "w12@2#5"]);
     assert_eq!(shown(&request(&mut cache, &[12])), ["r12@2#5"]);
 }
 
@@ -61,10 +49,7 @@ fn the_least_recently_used_makes_room_and_a_rewrite_is_a_use() {
 fn a_full_cache_holds_as_many_blocks_as_it_has_slots() {
     let mut cache = cache(3);
     request(&mut cache, &[1, 2, 3]);
-    assert_eq!(
-        shown(&request(&mut cache, &[1, 2, 3])),
-        ["r1@0#1", "r2@1#2", "r3@2#3"]
-    );
+    assert_eq!(shown(&request(&mut cache, &[1, 2, 3])), ["r1@0#1", "r2@1#2", "r3@2#3"]);
 }
 
 #[test]

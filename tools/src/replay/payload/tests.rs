@@ -15,9 +15,7 @@ fn filled(payload: &Payload, first: u64, length: usize) -> Vec<u64> {
 }
 
 fn mismatch(payload: &Payload, first: u64, words: &[u64]) -> Mismatch {
-    payload
-        .verify(first, words)
-        .expect_err("these words are wrong")
+    payload.verify(first, words).expect_err("these words are wrong")
 }
 
 /// Against words that were worked out apart from this code: fill and verify share it, and would agree on any mistake in it.
@@ -25,16 +23,9 @@ fn mismatch(payload: &Payload, first: u64, words: &[u64]) -> Mismatch {
 fn words_are_as_the_formula_has_them() {
     assert_eq!(
         filled(&Payload::new(0, 1), 0, 3),
-        [
-            0x6927_a21b_5623_6edc,
-            0x7cbf_bb53_df38_779b,
-            0x9057_d48c_985d_1845
-        ]
+        [0x6927_a21b_5623_6edc, 0x7cbf_bb53_df38_779b, 0x9057_d48c_985d_1845]
     );
-    assert_eq!(
-        Payload::new(u64::MAX, 211_887).word(16_383),
-        0xe6e2_0ca5_74b6_488d
-    );
+    assert_eq!(Payload::new(u64::MAX, 211_887).word(16_383), 0xe6e2_0ca5_74b6_488d);
 }
 
 #[test]
@@ -43,10 +34,7 @@ fn words_of_small_blocks_and_writes_are_all_different() {
     for block in 0..64 {
         for write in 1..64 {
             for word in filled(&Payload::new(block, write), 0, 64) {
-                assert!(
-                    seen.insert(word),
-                    "block {block}, write {write} repeats {word:#x}"
-                );
+                assert!(seen.insert(word), "block {block}, write {write} repeats {word:#x}");
             }
         }
     }
@@ -73,30 +61,15 @@ fn a_mismatch_says_what_is_there() {
     let mut pages_swapped = good.clone();
     pages_swapped[..1024].rotate_left(512);
     let found = mismatch(&payload, 0, &pages_swapped);
-    assert_eq!(
-        (found.byte_offset, found.holds),
-        (0, Holds::SamePayload { byte_offset: 4096 })
-    );
+    assert_eq!((found.byte_offset, found.holds), (0, Holds::SamePayload { byte_offset: 4096 }));
 
     let mut stale = good.clone();
     Payload::new(42, 16).fill(1024, &mut stale[1024..]);
     let found = mismatch(&payload, 0, &stale);
-    assert_eq!(
-        (found.byte_offset, found.holds),
-        (
-            8192,
-            Holds::OtherPayload {
-                block: 42,
-                write: 16
-            }
-        )
-    );
+    assert_eq!((found.byte_offset, found.holds), (8192, Holds::OtherPayload { block: 42, write: 16 }));
 
     let found = mismatch(&payload, 100, &filled(&Payload::new(7, 3), 100, 8));
-    assert_eq!(
-        (found.byte_offset, found.holds),
-        (800, Holds::OtherPayload { block: 7, write: 3 })
-    );
+    assert_eq!((found.byte_offset, found.holds), (800, Holds::OtherPayload { block: 7, write: 3 }));
 
     let mut zero_tail = good.clone();
     zero_tail[2047] = 0;
@@ -112,14 +85,8 @@ fn a_mismatch_says_what_is_there() {
     // Two words cannot prove another payload, three can.
     let other = filled(&Payload::new(7, 3), 0, 3);
     assert_eq!(mismatch(&payload, 0, &other[..2]).holds, Holds::Unknown);
-    assert_eq!(
-        mismatch(&payload, 0, &other).holds,
-        Holds::OtherPayload { block: 7, write: 3 }
-    );
-    let last = filled(&payload, 0, 5)
-        .into_iter()
-        .chain(filled(&Payload::new(7, 3), 5, 1))
-        .collect::<Vec<_>>();
+    assert_eq!(mismatch(&payload, 0, &other).holds, Holds::OtherPayload { block: 7, write: 3 });
+    let last = filled(&payload, 0, 5).into_iter().chain(filled(&Payload::new(7, 3), 5, 1)).collect::<Vec<_>>();
     assert_eq!(mismatch(&payload, 0, &last).holds, Holds::Unknown);
 }
 

@@ -6,19 +6,11 @@ use super::*;
 use crate::replay::cache::{Prefix, SlotCache};
 
 fn schedule(pool_blocks: u32, in_flight: u32) -> Schedule {
-    Schedule::new(
-        NonZeroU32::new(pool_blocks).unwrap(),
-        NonZeroU32::new(in_flight).unwrap(),
-    )
+    Schedule::new(NonZeroU32::new(pool_blocks).unwrap(), NonZeroU32::new(in_flight).unwrap())
 }
 
 fn decision(kind: Kind, slot: u32) -> Decision {
-    Decision {
-        block: 1,
-        slot,
-        kind,
-        write: 1,
-    }
+    Decision { block: 1, slot, kind, write: 1 }
 }
 
 #[test]
@@ -28,25 +20,13 @@ fn reads_of_a_slot_overlap_and_writes_of_it_do_not() {
     let first = schedule.issue(&decision(Kind::Read, 5)).unwrap();
     let second = schedule.issue(&decision(Kind::Read, 5)).unwrap();
     assert_ne!(first.pool_block(), second.pool_block());
-    assert_eq!(
-        schedule.issue(&decision(Kind::Write, 5)),
-        Err(Blocked::Slot(5))
-    );
+    assert_eq!(schedule.issue(&decision(Kind::Write, 5)), Err(Blocked::Slot(5)));
     schedule.complete(first);
-    assert_eq!(
-        schedule.issue(&decision(Kind::Write, 5)),
-        Err(Blocked::Slot(5))
-    );
+    assert_eq!(schedule.issue(&decision(Kind::Write, 5)), Err(Blocked::Slot(5)));
     schedule.complete(second);
     let write = schedule.issue(&decision(Kind::Write, 5)).unwrap();
-    assert_eq!(
-        schedule.issue(&decision(Kind::Read, 5)),
-        Err(Blocked::Slot(5))
-    );
-    assert_eq!(
-        schedule.issue(&decision(Kind::Write, 5)),
-        Err(Blocked::Slot(5))
-    );
+    assert_eq!(schedule.issue(&decision(Kind::Read, 5)), Err(Blocked::Slot(5)));
+    assert_eq!(schedule.issue(&decision(Kind::Write, 5)), Err(Blocked::Slot(5)));
     let elsewhere = schedule.issue(&decision(Kind::Write, 6)).unwrap();
     schedule.complete(write);
     let again = schedule.issue(&decision(Kind::Read, 5)).unwrap();
@@ -60,17 +40,11 @@ fn a_request_longer_than_the_pool_goes_through_it() {
     let request = schedule.begin_request().unwrap();
     let first = schedule.issue(&decision(Kind::Write, 0)).unwrap();
     let second = schedule.issue(&decision(Kind::Write, 1)).unwrap();
-    assert_eq!(
-        schedule.issue(&decision(Kind::Write, 2)),
-        Err(Blocked::Pool)
-    );
+    assert_eq!(schedule.issue(&decision(Kind::Write, 2)), Err(Blocked::Pool));
     let freed = first.pool_block();
     assert_eq!(schedule.complete(first), None);
     let third = schedule.issue(&decision(Kind::Write, 2)).unwrap();
-    assert_eq!(
-        (third.pool_block(), third.slot(), third.request()),
-        (freed, 2, request)
-    );
+    assert_eq!((third.pool_block(), third.slot(), third.request()), (freed, 2, request));
     assert_eq!(schedule.complete(third), None);
     assert_eq!(schedule.complete(second), None);
     assert_eq!(schedule.end_of_request(), Some(request));
@@ -93,11 +67,7 @@ fn requests_in_flight_are_bounded_and_end_in_any_order() {
     assert_eq!(schedule.complete(second_io), Some(second));
     let third = schedule.begin_request().unwrap();
     assert_eq!(third, RequestNumber(2));
-    assert_eq!(
-        schedule.end_of_request(),
-        Some(third),
-        "no blocks, so it ends at once"
-    );
+    assert_eq!(schedule.end_of_request(), Some(third), "no blocks, so it ends at once");
     assert_eq!(schedule.complete(first_io), Some(first));
     assert!(schedule.is_idle());
 }
@@ -113,16 +83,9 @@ impl Referee {
     fn issued(&mut self, io: Io, pool_blocks: u32) {
         assert!(io.pool_block() < pool_blocks);
         for other in &self.in_flight {
-            assert_ne!(
-                io.pool_block(),
-                other.pool_block(),
-                "a pool block is used twice"
-            );
+            assert_ne!(io.pool_block(), other.pool_block(), "a pool block is used twice");
             let both_read = io.kind() == Kind::Read && other.kind() == Kind::Read;
-            assert!(
-                io.slot() != other.slot() || both_read,
-                "{io:?} and {other:?} touch one slot"
-            );
+            assert!(io.slot() != other.slot() || both_read, "{io:?} and {other:?} touch one slot");
         }
         self.in_flight.push_back(io);
     }

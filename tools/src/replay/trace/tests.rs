@@ -5,9 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn read(bytes: impl AsRef<[u8]>) -> Result<Vec<Vec<u64>>, TraceError> {
-    TraceReader::new(bytes.as_ref())
-        .map(|request| request.map(|request| request.hash_ids))
-        .collect()
+    TraceReader::new(bytes.as_ref()).map(|request| request.map(|request| request.hash_ids)).collect()
 }
 
 /// The message of the error that `bytes` must give.
@@ -21,11 +19,7 @@ fn published_form() {
 {"timestamp": 3000, "input_length": 600, "output_length": 5, "hash_ids": [0, 3]}
 "#;
     assert_eq!(read(trace).unwrap(), [vec![0, 1, 2], vec![0, 3]]);
-    let expected = Survey {
-        requests: 2,
-        blocks: 5,
-        longest: 3,
-    };
+    let expected = Survey { requests: 2, blocks: 5, longest: 3 };
     assert_eq!(survey(trace.as_bytes()).unwrap(), expected);
 }
 
@@ -33,33 +27,13 @@ fn published_form() {
 fn accepted_variations() {
     for (what, trace, expected) in [
         ("only hash_ids", r#"{"hash_ids":[7]}"#, vec![vec![7]]),
-        (
-            "no line end after the last",
-            "{\"hash_ids\":[7]}\n{\"hash_ids\":[8]}",
-            vec![vec![7], vec![8]],
-        ),
-        (
-            "CRLF",
-            "{\"hash_ids\":[7]}\r\n{\"hash_ids\":[8]}\r\n",
-            vec![vec![7], vec![8]],
-        ),
-        (
-            "blank lines",
-            "\n  \t\n{\"hash_ids\":[7]}\n\r\n\n",
-            vec![vec![7]],
-        ),
-        (
-            "byte-order mark",
-            "\u{feff}{\"hash_ids\":[7]}\n",
-            vec![vec![7]],
-        ),
+        ("no line end after the last", "{\"hash_ids\":[7]}\n{\"hash_ids\":[8]}", vec![vec![7], vec![8]]),
+        ("CRLF", "{\"hash_ids\":[7]}\r\n{\"hash_ids\":[8]}\r\n", vec![vec![7], vec![8]]),
+        ("blank lines", "\n  \t\n{\"hash_ids\":[7]}\n\r\n\n", vec![vec![7]]),
+        ("byte-order mark", "\u{feff}{\"hash_ids\":[7]}\n", vec![vec![7]]),
         ("no blocks", r#"{"hash_ids":[]}"#, vec![vec![]]),
         ("an id twice", r#"{"hash_ids":[5,5]}"#, vec![vec![5, 5]]),
-        (
-            "largest id",
-            r#"{"hash_ids":[18446744073709551615,0]}"#,
-            vec![vec![u64::MAX, 0]],
-        ),
+        ("largest id", r#"{"hash_ids":[18446744073709551615,0]}"#, vec![vec![u64::MAX, 0]]),
         (
             "unknown and odd fields",
             r#"{"user":{"hash_ids":["no"]},"timestamp":"late","input_length":-1.5,"hash_ids":[1],"é":null}"#,
@@ -74,110 +48,39 @@ fn accepted_variations() {
 #[test]
 fn refused_lines_say_where_what_and_what_would_be_right() {
     for (trace, parts) in [
-        (
-            r#"{"hash_ids":[1,-2]}"#,
-            [
-                "line 1, column 17",
-                "`-2`",
-                "a whole number from 0 to 18446744073709551615",
-            ],
-        ),
-        (
-            r#"{"hash_ids":[1.5]}"#,
-            ["line 1, column 16", "`1.5`", "a whole number from 0"],
-        ),
-        (
-            r#"{"hash_ids":[1.0]}"#,
-            ["line 1, column 16", "`1.0`", "a whole number from 0"],
-        ),
-        (
-            r#"{"hash_ids":[18446744073709551616]}"#,
-            ["line 1", "floating point", "from 0 to 18446744073709551615"],
-        ),
-        (
-            r#"{"hash_ids":["a"]}"#,
-            ["line 1", "string \"a\"", "a block id"],
-        ),
-        (
-            r#"{"hash_ids":[[1]]}"#,
-            ["line 1", "sequence", "a block id"],
-        ),
+        (r#"{"hash_ids":[1,-2]}"#, ["line 1, column 17", "`-2`", "a whole number from 0 to 18446744073709551615"]),
+        (r#"{"hash_ids":[1.5]}"#, ["line 1, column 16", "`1.5`", "a whole number from 0"]),
+        (r#"{"hash_ids":[1.0]}"#, ["line 1, column 16", "`1.0`", "a whole number from 0"]),
+        (r#"{"hash_ids":[18446744073709551616]}"#, ["line 1", "floating point", "from 0 to 18446744073709551615"]),
+        (r#"{"hash_ids":["a"]}"#, ["line 1", "string \"a\"", "a block id"]),
+        (r#"{"hash_ids":[[1]]}"#, ["line 1", "sequence", "a block id"]),
         (r#"{"hash_ids":7}"#, ["line 1", "integer `7`", "a sequence"]),
         (r#"{"hash_ids":null}"#, ["line 1", "null", "a sequence"]),
-        (
-            r#"{"timestamp":7}"#,
-            [
-                "line 1",
-                "missing field `hash_ids`",
-                r#"{"hash_ids": [0, 14, 15]}"#,
-            ],
-        ),
-        (
-            r#"{"hash_ids":[1],"hash_ids":[2]}"#,
-            ["line 1", "duplicate field", "hash_ids"],
-        ),
-        (
-            "[[1,2]]",
-            ["line 1", "sequence", "a JSON object with `hash_ids`"],
-        ),
-        (
-            "17",
-            ["line 1", "integer `17`", "a JSON object with `hash_ids`"],
-        ),
+        (r#"{"timestamp":7}"#, ["line 1", "missing field `hash_ids`", r#"{"hash_ids": [0, 14, 15]}"#]),
+        (r#"{"hash_ids":[1],"hash_ids":[2]}"#, ["line 1", "duplicate field", "hash_ids"]),
+        ("[[1,2]]", ["line 1", "sequence", "a JSON object with `hash_ids`"]),
+        ("17", ["line 1", "integer `17`", "a JSON object with `hash_ids`"]),
         (
             r#"{"hash_ids":[1]} {"hash_ids":[2]}"#,
-            [
-                "line 1, column 18",
-                "trailing characters",
-                "one JSON object on one line",
-            ],
+            ["line 1, column 18", "trailing characters", "one JSON object on one line"],
         ),
-        (
-            "timestamp,hash_ids",
-            ["line 1", "expected", "one JSON object on one line"],
-        ),
-        (
-            "\n\n{\"hash_ids\":[1]}\n{\"hash_ids\":[1 2]}\n",
-            ["line 4, column 16", "expected `,` or `]`", "such as"],
-        ),
-        (
-            "{\"hash_ids\":[1]}\n{\n\"hash_ids\":[2]}\n",
-            ["line 2", "EOF while parsing an object", "on one line"],
-        ),
-        (
-            "{\"hash_ids\":[1]}\n\u{feff}{\"hash_ids\":[2]}\n",
-            ["line 2, column 1", "expected value", "such as"],
-        ),
+        ("timestamp,hash_ids", ["line 1", "expected", "one JSON object on one line"]),
+        ("\n\n{\"hash_ids\":[1]}\n{\"hash_ids\":[1 2]}\n", ["line 4, column 16", "expected `,` or `]`", "such as"]),
+        ("{\"hash_ids\":[1]}\n{\n\"hash_ids\":[2]}\n", ["line 2", "EOF while parsing an object", "on one line"]),
+        ("{\"hash_ids\":[1]}\n\u{feff}{\"hash_ids\":[2]}\n", ["line 2, column 1", "expected value", "such as"]),
     ] {
         let message = refused(trace);
         for part in parts {
-            assert!(
-                message.contains(part),
-                "{trace:?} gives {message:?}, without {part:?}"
-            );
+            assert!(message.contains(part), "{trace:?} gives {message:?}, without {part:?}");
         }
-        assert!(
-            !message.contains("at line 1 column"),
-            "{message:?} counts lines twice"
-        );
+        assert!(!message.contains("at line 1 column"), "{message:?} counts lines twice");
     }
 }
 
 #[test]
 fn an_unfinished_line_that_is_no_request_anyway_is_not_called_cut_off() {
-    for trace in [
-        "timestamp",
-        "17",
-        "[1,2",
-        "\"hash",
-        "-",
-        r#"{"hash_ids":[1]}x"#,
-        r#"{"hash_ids":[1 2"#,
-    ] {
-        assert!(
-            matches!(read(trace), Err(TraceError::NotARequest { line: 1, .. })),
-            "{trace:?}"
-        );
+    for trace in ["timestamp", "17", "[1,2", "\"hash", "-", r#"{"hash_ids":[1]}x"#, r#"{"hash_ids":[1 2"#] {
+        assert!(matches!(read(trace), Err(TraceError::NotARequest { line: 1, .. })), "{trace:?}");
     }
 }
 
@@ -185,29 +88,17 @@ fn an_unfinished_line_that_is_no_request_anyway_is_not_called_cut_off() {
 fn no_requests() {
     for trace in ["", "\n", " \r\n\n\t", "\u{feff}"] {
         let message = refused(trace);
-        assert!(
-            message.contains("no requests") && message.contains("hash_ids"),
-            "{message:?}"
-        );
+        assert!(message.contains("no requests") && message.contains("hash_ids"), "{message:?}");
     }
 }
 
 #[test]
 fn not_utf8() {
     let message = refused(b"{\"hash_ids\":[1]}\n{\"a\":\"\xff\",\"hash_ids\":[1]}\n");
-    assert!(
-        message.contains("line 2, column 7: not UTF-8"),
-        "{message:?}"
-    );
+    assert!(message.contains("line 2, column 7: not UTF-8"), "{message:?}");
     // Inside a character, but the line goes on: not cut off.
-    assert!(matches!(
-        read(b"{\"a\":\"\xc3\n"),
-        Err(TraceError::NotUtf8 { line: 1, column: 7 })
-    ));
-    assert!(matches!(
-        read(b"{\"a\":\"\xc3"),
-        Err(TraceError::CutOff { line: 1 })
-    ));
+    assert!(matches!(read(b"{\"a\":\"\xc3\n"), Err(TraceError::NotUtf8 { line: 1, column: 7 })));
+    assert!(matches!(read(b"{\"a\":\"\xc3"), Err(TraceError::CutOff { line: 1 })));
 }
 
 #[test]
@@ -223,17 +114,11 @@ fn a_line_is_bounded() {
         assert_eq!(read(&longest).unwrap(), [vec![1]], "{end:?}");
         let mut too_long = padded(MAX_LINE_BYTES + 1);
         too_long.extend(end.as_bytes());
-        assert!(
-            matches!(read(&too_long), Err(TraceError::TooLong { line: 1 })),
-            "{end:?}"
-        );
+        assert!(matches!(read(&too_long), Err(TraceError::TooLong { line: 1 })), "{end:?}");
     }
     // A file without any line end, without end.
     let mut reader = TraceReader::new(BufReader::new(std::io::repeat(b' ')));
-    assert!(matches!(
-        reader.next(),
-        Some(Err(TraceError::TooLong { line: 1 }))
-    ));
+    assert!(matches!(reader.next(), Some(Err(TraceError::TooLong { line: 1 }))));
     assert!(reader.buffer.capacity() <= 4 * MAX_LINE_BYTES);
 }
 
@@ -241,10 +126,7 @@ fn a_line_is_bounded() {
 fn ends_after_an_error() {
     let mut reader = TraceReader::new("{\"hash_ids\":[1]}\nx\n{\"hash_ids\":[2]}\n".as_bytes());
     assert!(matches!(reader.next(), Some(Ok(_))));
-    assert!(matches!(
-        reader.next(),
-        Some(Err(TraceError::NotARequest { line: 2, .. }))
-    ));
+    assert!(matches!(reader.next(), Some(Err(TraceError::NotARequest { line: 2, .. }))));
     assert!(reader.next().is_none());
 }
 
@@ -258,26 +140,16 @@ fn a_failing_read_names_its_line() {
     }
     let reader = BufReader::new(Cursor::new("{\"hash_ids\":[1]}\n").chain(Failing));
     let message = survey(reader).unwrap_err().to_string();
-    assert_eq!(
-        message,
-        "line 2: the trace cannot be read: the disk is gone"
-    );
+    assert_eq!(message, "line 2: the trace cannot be read: the disk is gone");
 }
 
 fn any_line() -> impl Strategy<Value = (String, Vec<u64>)> {
     let ids = prop::collection::vec(any::<u64>(), 0..6);
-    (
-        ids,
-        any::<(f64, String)>().prop_filter("JSON has no NaN", |(number, _)| number.is_finite()),
-        any::<bool>(),
-    )
+    (ids, any::<(f64, String)>().prop_filter("JSON has no NaN", |(number, _)| number.is_finite()), any::<bool>())
         .prop_map(|(hash_ids, (number, name), first)| {
             let ids = serde_json::to_string(&hash_ids).unwrap();
-            let other = format!(
-                "{}: [{number:e}, true, {}]",
-                serde_json::json!(format!("x{name}")),
-                serde_json::json!(name)
-            );
+            let other =
+                format!("{}: [{number:e}, true, {}]", serde_json::json!(format!("x{name}")), serde_json::json!(name));
             let line = match first {
                 true => format!("{{\"hash_ids\": {ids}, {other}}}"),
                 false => format!("{{{other}, \"hash_ids\": {ids}}}"),
