@@ -1,8 +1,10 @@
 //! Tentpeg's driver: NVMe in userspace, with memory of any kind as the target of its DMA.
 //!
 //! The rooms, from the ground up; each may use those above it in this list, never those below:
+//! - [`spec`]: the wire: registers, entries, status codes, data structures.
 //! - [`dma`]: memory that devices can reach.
 //! - [`bus`]: what a way to a controller must offer.
 
 pub mod bus;
 pub mod dma;
+pub mod spec;
