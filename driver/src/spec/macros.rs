@@ -109,7 +109,7 @@ macro_rules! wire_flags {
     };
 }
 
-/// Defines a register or a dword of its own: a word divided into fields (see [`fields`]).
+/// Defines a register or a dword of its own: a word divided into fields (see `fields`).
 macro_rules! wire_word {
     (
         $(#[$meta:meta])*

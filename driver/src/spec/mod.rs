@@ -24,8 +24,11 @@ mod macros;
 
 pub mod command;
 pub mod completion;
+pub mod identify;
+pub mod log;
 pub mod registers;
 pub mod status;
+mod text;
 mod zeroes_based;
 
 pub use zeroes_based::ZeroesBased;

@@ -331,12 +331,12 @@ wire_word! {
 
 impl Crto {
     /// CRTO.CRWMT as a time.
-    pub const fn with_media_timeout(self) -> Duration {
+    pub const fn ready_with_media_timeout(self) -> Duration {
         Duration::from_millis(self.crwmt() as u64 * 500)
     }
 
     /// CRTO.CRIMT as a time.
-    pub const fn independent_of_media_timeout(self) -> Duration {
+    pub const fn ready_independent_of_media_timeout(self) -> Duration {
         Duration::from_millis(self.crimt() as u64 * 500)
     }
 }
