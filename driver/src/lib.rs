@@ -4,7 +4,9 @@
 //! - [`spec`]: the wire: registers, entries, status codes, data structures.
 //! - [`dma`]: memory that devices can reach.
 //! - [`bus`]: what a way to a controller must offer.
+//! - [`model`]: an NVMe controller in software.
 
 pub mod bus;
 pub mod dma;
+pub mod model;
 pub mod spec;
