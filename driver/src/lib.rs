@@ -4,8 +4,9 @@
 //! - [`spec`]: the wire: registers, entries, status codes, data structures.
 //! - [`dma`]: memory that devices can reach.
 //! - [`bus`]: what a way to a controller must offer.
-//! - [`model`]: an NVMe controller in software.
-//! - [`queue`]: how commands reach a controller and completions come back. Not even tests of the model use it.
+//! - [`model`]: an NVMe controller in software. It shares the rooms above with the driver and nothing of those below,
+//!   so that the two sides cannot share a mistake.
+//! - [`queue`]: how commands reach a controller and completions come back.
 //! - [`controller`]: a controller from disabled to shut down.
 
 pub mod bus;
