@@ -25,6 +25,7 @@ pub mod completion;
 pub mod identify;
 pub mod log;
 pub mod registers;
+pub mod sgl;
 pub mod status;
 mod text;
 mod zeroes_based;
