@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::config::ModelConfig;
 use super::counters::Counters;
 use super::doorbells::{Doorbells, Refusal};
+use super::power::PowerCut;
 use super::registers::Registers;
 use super::violation::Violations;
 use crate::spec::registers::{Cc, offset};
@@ -24,6 +25,7 @@ pub(super) struct Board {
     gone: AtomicBool,
     /// [`BUS_MASTER`] and [`ATTACHED`].
     path: AtomicU8,
+    power_cuts: Mutex<Vec<PowerCut>>,
     pub(super) doorbells: Doorbells,
     pub(super) counters: Counters,
     pub(super) violations: Violations,
@@ -36,6 +38,7 @@ impl Board {
             attention: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             path: AtomicU8::new(BUS_MASTER | ATTACHED),
+            power_cuts: Mutex::default(),
             doorbells: Doorbells::new(config.queues, config.dstrd),
             counters: Counters::default(),
             violations: Violations::default(),
@@ -96,11 +99,28 @@ impl Board {
     /// after power on, which leaves bus mastering off. The executor drops the queues before it looks at anything
     /// else; DMA under way is waited for by the caller.
     pub(super) fn reset_function(&self) {
+        self.start_anew(&mut self.lock_registers());
+    }
+
+    /// The power goes and comes back: as a Function Level Reset, and the executor carries out `cut` before it looks
+    /// at anything else.
+    pub(super) fn cut_power(&self, cut: PowerCut) {
         let mut registers = self.lock_registers();
+        self.power_cuts.lock().unwrap_or_else(PoisonError::into_inner).push(cut);
+        self.start_anew(&mut registers);
+    }
+
+    /// What [`cut_power`](Self::cut_power) has left to be done. Under the registers' lock, so that nothing is executed
+    /// between the two.
+    pub(super) fn take_power_cuts(&self) -> Vec<PowerCut> {
+        std::mem::take(&mut *self.power_cuts.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn start_anew(&self, registers: &mut Registers) {
         self.doorbells.stop();
         self.set_bus_mastering(false);
         registers.power_on();
-        self.call_executor(&registers);
+        self.call_executor(registers);
     }
 
     pub(super) fn set_bus_mastering(&self, on: bool) {

@@ -56,7 +56,7 @@ impl Executor {
         let core = Core {
             board,
             namespace,
-            transfer: Transfer::default(),
+            transfer: Transfer::new(config.sgl),
             queues: Queues::new(config.queues),
             admin,
             epoch: 0,
@@ -86,6 +86,9 @@ impl Core {
         let board = Arc::clone(&self.board);
         // Held until all is done: who reads RDY = 0 or SHST = 10b must be able to rely on it.
         let mut registers = board.lock_registers();
+        for cut in board.take_power_cuts() {
+            cut.answer(self.namespace.store.lose_power(cut.survivors));
+        }
         match registers.tick() {
             Some(Transition::Start(queues)) => self.start(queues),
             Some(Transition::Stop) => self.stop(),

@@ -24,6 +24,7 @@ pub mod command;
 pub mod completion;
 pub mod identify;
 pub mod log;
+pub mod protection;
 pub mod registers;
 pub mod sgl;
 pub mod status;
