@@ -1,1 +1,55 @@
-//! The engine.
+//! Tentpeg's engine: it owns a block device and moves blocks between it and registered memory, in TENT's vocabulary.
+//!
+//! An [`Engine`] opens a device by URI, with one [`Lane`]: a thread, or the caller's own. Requests go into a
+//! [`Batch`], each becomes a task, and each task ends once, with its full length or none.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tentpeg_engine::{Engine, EngineConfig, OpCode, Request, TransferState};
+//!
+//! let engine = Engine::open("model:size=64MiB", EngineConfig::default())?;
+//! let segment = engine.segments()[0].id;
+//! let memory = engine.allocate_memory(8192)?;
+//! memory.view().write(0, b"a block");
+//!
+//! let batch = engine.allocate_batch(2)?;
+//! let request = |opcode, at| Request { opcode, source: memory.address() + at, target_id: segment, target_offset: 0, length: 4096 };
+//! engine.submit(&batch, &[request(OpCode::Write, 0)])?;
+//! batch.wait(Duration::from_secs(10))?;
+//! let read = engine.submit(&batch, &[request(OpCode::Read, 4096)])?;
+//! batch.wait(Duration::from_secs(10))?;
+//! assert_eq!(batch.status(read)?.state, TransferState::Completed);
+//!
+//! let mut bytes = [0; 7];
+//! memory.view().read(4096, &mut bytes);
+//! assert_eq!(&bytes, b"a block");
+//! engine.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod admission;
+mod batch;
+mod byte_size;
+mod counters;
+mod device;
+mod engine;
+mod lane;
+mod memory;
+mod planning;
+mod progress;
+mod request;
+mod segment;
+mod task;
+mod uri;
+
+pub use admission::RequestError;
+pub use batch::{Batch, BatchStatus, NoSuchTask, SubmitError, WaitError};
+pub use byte_size::{ByteSize, ByteSizeError};
+pub use counters::EngineCounters;
+pub use device::{FileStoreError, OpenError};
+pub use engine::{DeviceInfo, Engine, EngineConfig, LaneMode, TooManyBatches};
+pub use lane::Lane;
+pub use memory::{Memory, MemoryError};
+pub use request::{OpCode, Request, SegmentId, TransferState, TransferStatus};
+pub use segment::Segment;
+pub use uri::{DeviceUri, ModelUri, StoreUri, UriError};

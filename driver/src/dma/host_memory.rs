@@ -316,6 +316,23 @@ mod tests {
     }
 
     #[test]
+    fn hugepages_where_some_are_free() {
+        let Some(free) = free_hugepages().filter(|free| *free >= 4) else {
+            println!("skipped: fewer than 4 free hugepages of 2 MiB");
+            return;
+        };
+        let memory = HostMemory::allocate(3 << 20).unwrap();
+        // Another test may have taken pages between the two looks; then the fall-back says so.
+        if memory.pages().size == PageSize::Huge2MiB {
+            assert_eq!(*memory.pages(), Pages { size: PageSize::Huge2MiB, fall_back: None });
+            assert_eq!((memory.len(), memory.base().addr().get() % (2 << 20)), (4 << 20, 0));
+            view(&memory).fill(1);
+        } else {
+            assert!(free_hugepages().unwrap() < free, "{}", memory.pages());
+        }
+    }
+
+    #[test]
     fn small_allocations_do_not_ask_for_hugepages() {
         let memory = HostMemory::allocate(4096).unwrap();
         assert_eq!(*memory.pages(), Pages { size: PageSize::Ordinary, fall_back: None });

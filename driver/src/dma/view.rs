@@ -72,6 +72,7 @@ impl<'a> DmaView<'a> {
     }
 
     /// Writes words to `offset`, a multiple of 8.
+    #[inline]
     pub fn write_words(self, offset: usize, from: &[u64]) {
         let to = self.at(offset, size_of_val(from), align_of::<u64>()).cast::<u64>();
         for (index, word) in from.iter().enumerate() {
@@ -80,7 +81,21 @@ impl<'a> DmaView<'a> {
         }
     }
 
+    /// Writes `count` words to `offset`, a multiple of 8: `first`, and each of the others `step` more than the one
+    /// before, modulo 2^64.
+    #[inline]
+    pub fn write_series(self, offset: usize, first: u64, step: u64, count: usize) {
+        let to = self.at(offset, count.saturating_mul(8), align_of::<u64>()).cast::<u64>();
+        let mut word = first;
+        for index in 0..count {
+            // SAFETY: `at` checked bounds and alignment for all of them.
+            unsafe { to.add(index).write_volatile(word) }
+            word = word.wrapping_add(step);
+        }
+    }
+
     /// Reads words from `offset`, a multiple of 8, into the whole of `to`.
+    #[inline]
     pub fn read_words(self, offset: usize, to: &mut [u64]) {
         let from = self.at(offset, size_of_val(to), align_of::<u64>()).cast::<u64>();
         for (index, word) in to.iter_mut().enumerate() {
@@ -199,8 +214,11 @@ mod tests {
     fn words_and_fill() {
         let mut memory = [0u64; 4];
         with_view(&mut memory, |view| {
-            view.write_words(8, &[1, 2]);
+            view.write_series(8, 10, 5, 2);
             let mut words = [0; 4];
+            view.read_words(0, &mut words);
+            assert_eq!(words, [0, 10, 15, 0]);
+            view.write_words(8, &[1, 2]);
             view.read_words(0, &mut words);
             assert_eq!(words, [0, 1, 2, 0]);
             view.slice(3, 18).fill(0xab);

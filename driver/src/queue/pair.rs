@@ -229,7 +229,7 @@ impl<T: Copy + Default> QueuePair<T> {
             return Err(SubmitError::NoSlot { slots: self.slots.count() });
         };
         if !extents.is_empty() {
-            let pointer = prp::build(extents, self.page_size, self.list_of(slot))?;
+            let pointer = prp::build(extents, self.page_size, || self.list_of(slot))?;
             sqe.prp1 = pointer.prp1;
             sqe.prp2 = pointer.prp2;
         }

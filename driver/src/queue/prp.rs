@@ -89,12 +89,16 @@ pub struct ListPages<'a> {
     pub iova: Iova,
 }
 
-/// Writes the PRPs of `extents`, the list, where there is one, into `list`.
+/// Writes the PRPs of `extents`, and the list, where there is one, into what `list` gives.
 ///
 /// # Errors
 /// [`PrpError`]; what `list` then holds is of no meaning.
 #[inline]
-pub fn build(extents: &[Extent], page_size: u64, list: ListPages<'_>) -> Result<DataPointer, PrpError> {
+pub fn build<'a>(
+    extents: &[Extent],
+    page_size: u64,
+    list: impl FnOnce() -> ListPages<'a>,
+) -> Result<DataPointer, PrpError> {
     let [first, rest @ ..] = extents else {
         return Err(PrpError::NoBytes { index: 0 });
     };
@@ -106,7 +110,7 @@ pub fn build(extents: &[Extent], page_size: u64, list: ListPages<'_>) -> Result<
     if rest.is_empty() && first.len.wrapping_sub(1) < in_first_page {
         return Ok(DataPointer { prp1, prp2: 0 });
     }
-    build_list(extents, page_size, in_first_page, list)
+    build_list(extents, page_size, in_first_page, list())
 }
 
 /// The way of everything that is longer than its first page.
@@ -133,25 +137,29 @@ fn build_list(
         return Err(PrpError::TooManyPages { entries, capacity });
     }
 
-    let mut at = 0u64;
+    // Places are counted in words from the start of the list.
+    let mut place = 0u64;
     let mut left = entries;
-    let mut push = |entry: u64| {
-        if at % per_page == per_page - 1 && left > 1 {
-            // The last place of a page, and more than one entry to go: it becomes the address of the next page.
-            let next = list.iova.get() + (at + 1) * ENTRY;
-            list.view.write_words((at * ENTRY) as usize, &[next]);
-            at += 1;
-        }
-        list.view.write_words((at * ENTRY) as usize, &[entry]);
-        at += 1;
-        left -= 1;
-    };
-    for (index, extent) in extents.iter().enumerate() {
-        let skip = if index == 0 { in_first_page } else { 0 };
-        let mut done = skip;
-        while done < extent.len {
-            push(extent.iova.get() + done);
-            done += page_size;
+    let mut skip = in_first_page;
+    for extent in extents {
+        let mut address = extent.iova.get() + skip.min(extent.len);
+        let mut pages = (extent.len - skip.min(extent.len)).div_ceil(page_size);
+        skip = 0;
+        while pages > 0 {
+            let room = per_page - place % per_page;
+            // The last place of a page is the chain's when more entries follow than places are left.
+            let places = if left > room { room - 1 } else { room };
+            let now = pages.min(places);
+            list.view.write_series((place * ENTRY) as usize, address, page_size, now as usize);
+            place += now;
+            left -= now;
+            pages -= now;
+            address = address.wrapping_add(now * page_size);
+            if now == places && left > 0 {
+                let next = list.iova.get() + (place + 1) * ENTRY;
+                list.view.write_words((place * ENTRY) as usize, &[next]);
+                place += 1;
+            }
         }
     }
     Ok(DataPointer { prp1, prp2: list.iova.get() })

@@ -97,15 +97,15 @@ impl CompletionRing {
             return None;
         }
         barrier::loads_after_phase();
-        let mut first = [0u64; 1];
-        memory.read_words(at, &mut first);
-        let third = memory.atomic_u32(at + 8).load(Ordering::Relaxed);
+        let mut words = [0u64; 2];
+        memory.read_words(at, &mut words);
+        // The dword that was found new counts, not what the device may have put there since.
+        words[1] = words[1] & u64::from(u32::MAX) | u64::from(last) << 32;
         self.head += 1;
         if self.head == self.entries {
             self.head = 0;
             self.phase = !self.phase;
         }
-        let words = [first[0], u64::from(third) | u64::from(last) << 32];
         Some(transmute!(words))
     }
 

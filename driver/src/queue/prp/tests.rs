@@ -28,7 +28,7 @@ impl GuardedList {
         let len = (self.pages * self.page_size) as usize;
         // SAFETY: the words are borrowed for the view's life and used by nobody else meanwhile.
         let view = unsafe { DmaView::new(base, len) };
-        build(extents, self.page_size, ListPages { view, iova: Iova::new(LIST).unwrap() })
+        build(extents, self.page_size, || ListPages { view, iova: Iova::new(LIST).unwrap() })
     }
 
     /// The entry at a device address; one outside the list is the builder's mistake.

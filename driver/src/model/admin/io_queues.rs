@@ -1,0 +1,109 @@
+//! Creating and deleting I/O queues (NVM Express Base 2.1, 5.2.1 to 5.2.4).
+
+use super::super::board::Board;
+use super::super::queues::{CompletionQueue, Queues, SubmissionQueue};
+use super::super::transfer::permanent;
+use super::Reply;
+use crate::spec::ZeroesBased;
+use crate::spec::command::{NumberOfQueues, Sqe};
+use crate::spec::status::{Status, StatusCode};
+
+/// CC.IOSQES and CC.IOCQES of the NVM Command Set: entries of 64 and 16 bytes.
+const IOSQES: u8 = 6;
+const IOCQES: u8 = 4;
+
+pub(super) fn create_completion(
+    sqe: &Sqe,
+    granted: NumberOfQueues,
+    board: &Board,
+    page_size: u64,
+    queues: &mut Queues,
+) -> Result<Reply, Status> {
+    if !in_range(sqe.qid(), granted.ncq()) || queues.completion(sqe.qid()).is_some() {
+        return Err(permanent(StatusCode::INVALID_QUEUE_IDENTIFIER));
+    }
+    let (iocqes, mqes) = {
+        let registers = board.lock_registers();
+        (registers.cc().iocqes(), registers.cap().mqes())
+    };
+    if iocqes != IOCQES {
+        return Err(permanent(StatusCode::INVALID_QUEUE_SIZE));
+    }
+    check_shape(sqe, mqes, page_size)?;
+    // One vector a queue pair and one for the admin queues, as if there were MSI-X.
+    if sqe.iv() > 0 && u32::from(sqe.iv()) > granted.ncq().count() {
+        return Err(permanent(StatusCode::INVALID_INTERRUPT_VECTOR));
+    }
+    queues.add_completion(CompletionQueue::new(sqe.qid(), sqe.prp1, sqe.qsize().count()), &board.doorbells);
+    Ok(Reply::Now(0))
+}
+
+pub(super) fn create_submission(
+    sqe: &Sqe,
+    granted: NumberOfQueues,
+    board: &Board,
+    page_size: u64,
+    queues: &mut Queues,
+) -> Result<Reply, Status> {
+    if !in_range(sqe.qid(), granted.nsq()) || queues.submission(sqe.qid()).is_some() {
+        return Err(permanent(StatusCode::INVALID_QUEUE_IDENTIFIER));
+    }
+    if !in_range(sqe.cqid(), granted.ncq()) {
+        return Err(permanent(StatusCode::INVALID_QUEUE_IDENTIFIER));
+    }
+    if queues.completion(sqe.cqid()).is_none() {
+        return Err(permanent(StatusCode::COMPLETION_QUEUE_INVALID));
+    }
+    let (iosqes, mqes) = {
+        let registers = board.lock_registers();
+        (registers.cc().iosqes(), registers.cap().mqes())
+    };
+    if iosqes != IOSQES {
+        return Err(permanent(StatusCode::INVALID_QUEUE_SIZE));
+    }
+    check_shape(sqe, mqes, page_size)?;
+    let queue = SubmissionQueue::new(sqe.qid(), sqe.cqid(), sqe.prp1, sqe.qsize().count());
+    queues.add_submission(queue, &board.doorbells);
+    Ok(Reply::Now(0))
+}
+
+pub(super) fn delete_completion(sqe: &Sqe, board: &Board, queues: &mut Queues) -> Result<Reply, Status> {
+    let qid = sqe.qid();
+    match queues.completion(qid) {
+        Some(queue) if qid != 0 && queue.users > 0 => Err(permanent(StatusCode::INVALID_QUEUE_DELETION)),
+        Some(_) if qid != 0 => {
+            queues.remove_completion(qid, &board.doorbells);
+            Ok(Reply::Now(0))
+        }
+        _ => Err(permanent(StatusCode::INVALID_QUEUE_IDENTIFIER)),
+    }
+}
+
+pub(super) fn delete_submission(sqe: &Sqe, board: &Board, queues: &mut Queues) -> Result<Reply, Status> {
+    if sqe.qid() == 0 || queues.submission(sqe.qid()).is_none() {
+        return Err(permanent(StatusCode::INVALID_QUEUE_IDENTIFIER));
+    }
+    // Commands are executed whole: none of this queue is in progress.
+    queues.remove_submission(sqe.qid(), &board.doorbells);
+    Ok(Reply::Now(0))
+}
+
+/// Whether an I/O queue may have that identifier.
+fn in_range(qid: u16, granted: ZeroesBased<u16>) -> bool {
+    qid != 0 && u32::from(qid) <= granted.count()
+}
+
+/// What both kinds of queues must be like.
+fn check_shape(sqe: &Sqe, mqes: ZeroesBased<u16>, page_size: u64) -> Result<(), Status> {
+    if sqe.qsize().raw() == 0 || sqe.qsize() > mqes {
+        return Err(permanent(StatusCode::INVALID_QUEUE_SIZE));
+    }
+    // CAP.CQR is 1.
+    if !sqe.pc() {
+        return Err(permanent(StatusCode::INVALID_FIELD_IN_COMMAND));
+    }
+    if !sqe.prp1.is_multiple_of(page_size) {
+        return Err(permanent(StatusCode::PRP_OFFSET_INVALID));
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! Doorbell registers: the hot path between a driver's lanes and the model's executor.
+//!
+//! Ringing is a few loads and one store; the executor looks with one load. Each doorbell's word carries the enable
+//! epoch of the handle that wrote it, so that a handle from before a reset can be told at any time, even when it
+//! rings at the very moment of the reset.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::board::Board;
+use super::violation::{DoorbellId, Violation};
+use crate::bus::Doorbell;
+use crate::spec::registers::{DoorbellKind, offset};
+
+/// One doorbell, on a cache line of its own: each has its own writer.
+#[derive(Default)]
+#[repr(align(64))]
+struct Word {
+    /// Epoch in the upper half, value in the lower.
+    rung: AtomicU64,
+    /// Entries of the queue, 0 while there is none.
+    size: AtomicU32,
+}
+
+/// All doorbells of a controller.
+pub(super) struct Doorbells {
+    words: Box<[Word]>,
+    dstrd: u8,
+    /// Counts resets; handles given out belong to the epoch of that time. Starts at 1.
+    epoch: AtomicU32,
+    /// The epoch while EN and RDY are 1, else 0.
+    live: AtomicU32,
+}
+
+impl Doorbells {
+    /// Doorbells for `queues` I/O queue pairs and the admin queues.
+    pub(super) fn new(queues: u16, dstrd: u8) -> Self {
+        let words = (0..2 * (usize::from(queues) + 1)).map(|_| Word::default()).collect();
+        Self { words, dstrd, epoch: AtomicU32::new(1), live: AtomicU32::new(0) }
+    }
+
+    /// The first offset after the doorbells.
+    pub(super) fn end(&self) -> u64 {
+        offset::DOORBELLS + ((self.words.len() as u64) << (2 + self.dstrd))
+    }
+
+    /// Which doorbell is at `offset` of BAR 0.
+    pub(super) fn at(&self, offset: u64) -> Option<DoorbellId> {
+        let bytes = offset.checked_sub(offset::DOORBELLS)?;
+        let stride = 4 << self.dstrd;
+        let index = bytes / stride;
+        if !bytes.is_multiple_of(stride) || index >= self.words.len() as u64 {
+            return None;
+        }
+        let kind = if index.is_multiple_of(2) { DoorbellKind::SubmissionTail } else { DoorbellKind::CompletionHead };
+        Some(DoorbellId { qid: (index / 2) as u16, kind })
+    }
+
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// From now on doorbells are heard: RDY has become 1. Returns the epoch.
+    pub(super) fn start(&self) -> u32 {
+        let epoch = self.epoch();
+        self.live.store(epoch, Ordering::Release);
+        epoch
+    }
+
+    /// From now on no doorbell is heard, and no handle given out so far ever again: EN has become 0.
+    pub(super) fn stop(&self) {
+        self.live.store(0, Ordering::Release);
+        // Under the registers' lock; 0 is the mark of "not live" and is stepped over.
+        let next = self.epoch().checked_add(1).unwrap_or(1);
+        self.epoch.store(next, Ordering::Release);
+    }
+
+    /// Sets a doorbell to 0 for a new queue of `size` entries.
+    pub(super) fn open(&self, doorbell: DoorbellId, size: u32) {
+        let word = self.word(doorbell);
+        word.rung.store(u64::from(self.epoch()) << 32, Ordering::Relaxed);
+        word.size.store(size, Ordering::Release);
+    }
+
+    /// The queue is gone.
+    pub(super) fn close(&self, doorbell: DoorbellId) {
+        self.word(doorbell).size.store(0, Ordering::Release);
+    }
+
+    /// The value last rung in `epoch`.
+    #[inline]
+    pub(super) fn value(&self, doorbell: DoorbellId, epoch: u32) -> Option<u32> {
+        // Acquire: the entries that the driver wrote before it rang.
+        let rung = self.word(doorbell).rung.load(Ordering::Acquire);
+        ((rung >> 32) as u32 == epoch).then_some(rung as u32)
+    }
+
+    /// Rings a doorbell through a handle of `epoch`; what must not be is not heard.
+    #[inline]
+    pub(super) fn ring(&self, doorbell: DoorbellId, value: u32, epoch: u32) -> Result<(), Violation> {
+        if self.live.load(Ordering::Acquire) != epoch {
+            return Err(self.refusal(doorbell, value, epoch));
+        }
+        let word = self.word(doorbell);
+        let size = word.size.load(Ordering::Acquire);
+        if value >= size {
+            return Err(match size {
+                0 => Violation::DoorbellWithoutQueue { doorbell, value },
+                _ => Violation::DoorbellOutOfRange { doorbell, value, size },
+            });
+        }
+        // Release: the device that sees the value sees the entries before it.
+        word.rung.store(u64::from(epoch) << 32 | u64::from(value), Ordering::Release);
+        Ok(())
+    }
+
+    #[cold]
+    fn refusal(&self, doorbell: DoorbellId, value: u32, epoch: u32) -> Violation {
+        if epoch == self.epoch() {
+            Violation::DoorbellWhileNotReady { doorbell, value }
+        } else {
+            Violation::DoorbellOfFormerEpoch { doorbell, value }
+        }
+    }
+
+    #[inline]
+    fn word(&self, doorbell: DoorbellId) -> &Word {
+        &self.words[2 * usize::from(doorbell.qid) + doorbell.kind as usize]
+    }
+}
+
+/// A handle to one doorbell, for one enable epoch.
+pub(super) struct DoorbellHandle {
+    board: Arc<Board>,
+    doorbell: DoorbellId,
+    epoch: u32,
+}
+
+impl DoorbellHandle {
+    pub(super) fn new(board: Arc<Board>, doorbell: DoorbellId) -> Self {
+        let epoch = board.doorbells.epoch();
+        Self { board, doorbell, epoch }
+    }
+}
+
+impl Doorbell for DoorbellHandle {
+    #[inline]
+    fn ring(&self, value: u16) {
+        if let Err(violation) = self.board.doorbells.ring(self.doorbell, value.into(), self.epoch) {
+            self.board.violations.record(violation);
+        }
+    }
+}

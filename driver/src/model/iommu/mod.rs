@@ -1,0 +1,133 @@
+//! The model's IOMMU: the only way from the model to memory.
+//!
+//! A [`SoftwareIommu`] is a sorted table of what is mapped, shared by all models of an engine. The driver's side
+//! maps and unmaps through [`AddressSpace`]; a model takes the table for a turn with [`Table::reach`] and gets at
+//! memory through that [`Reach`] and nothing else. Unmapping waits for every `Reach`, so that when it returns no
+//! access is in progress and none can follow.
+//!
+//! Who owns the memory is not known here: whoever mapped it vouches for it until it is unmapped.
+
+mod reach;
+
+use std::ptr::NonNull;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::dma::{Access, AddressSpace, DmaSpace, Iova, IovaAllocator, IovaRange, MapError};
+
+pub use reach::FaultKind;
+pub(super) use reach::{Extent, Fault, Hint, Piece, Pieces, Reach, write_padded};
+
+/// The unit of a mapping in bytes.
+const PAGE_SIZE: u64 = 4096;
+/// IOVAs that are handed out, as behind a common IOMMU: 47 bits, from 64 KiB on, so that a small number taken for
+/// an address is never mapped.
+const APERTURE: (u64, u64) = (0x1_0000, 1 << 47);
+/// x86's window for message signalled interrupts, which no IOMMU translates as memory.
+const MSI_WINDOW: (u64, u64) = (0xfee0_0000, 0xfef0_0000);
+
+/// The address space of all models of one engine.
+pub struct SoftwareIommu {
+    table: Arc<Table>,
+    space: Arc<DmaSpace>,
+}
+
+impl SoftwareIommu {
+    /// An IOMMU in which nothing is mapped.
+    pub fn new() -> Arc<Self> {
+        let table = Arc::new(Table::default());
+        let translation: Arc<dyn AddressSpace> = table.clone();
+        let iovas = IovaAllocator::new(&range(APERTURE), &range(MSI_WINDOW));
+        Arc::new(Self { table, space: DmaSpace::new(translation, iovas) })
+    }
+
+    /// The space that memory is registered in: one and the same each time, so that a region has one IOVA for all
+    /// models.
+    pub fn space(self: &Arc<Self>) -> Arc<DmaSpace> {
+        Arc::clone(&self.space)
+    }
+
+    pub(super) fn table(&self) -> Arc<Table> {
+        Arc::clone(&self.table)
+    }
+}
+
+impl AddressSpace for SoftwareIommu {
+    fn page_size(&self) -> u64 {
+        PAGE_SIZE
+    }
+
+    unsafe fn map(&self, range: IovaRange, memory: NonNull<u8>, access: Access) -> Result<(), MapError> {
+        // SAFETY: the caller's promise is passed on as it is.
+        unsafe { self.table.map(range, memory, access) }
+    }
+
+    fn unmap(&self, range: IovaRange) -> Result<(), MapError> {
+        self.table.unmap(range)
+    }
+}
+
+/// One mapping.
+struct Mapping {
+    range: IovaRange,
+    base: NonNull<u8>,
+    access: Access,
+}
+
+// SAFETY: a mapping is an address with a promise that holds for the process; who may use it, and how long, is
+// decided by the table's lock.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// What is mapped, sorted by IOVA, no two overlapping.
+#[derive(Default)]
+pub(super) struct Table {
+    mappings: RwLock<Vec<Mapping>>,
+}
+
+impl Table {
+    /// Takes the table for a while. Nothing is unmapped until the result is dropped.
+    pub(super) fn reach(&self) -> Reach<'_> {
+        // Every change leaves the table whole, so a panic elsewhere does not make it unusable.
+        Reach::new(self.mappings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl AddressSpace for Table {
+    fn page_size(&self) -> u64 {
+        PAGE_SIZE
+    }
+
+    unsafe fn map(&self, range: IovaRange, memory: NonNull<u8>, access: Access) -> Result<(), MapError> {
+        let aligned = |value: u64| value.is_multiple_of(PAGE_SIZE);
+        if !(aligned(range.start().get()) && aligned(range.len()) && aligned(memory.addr().get() as u64)) {
+            return Err(MapError::Misaligned { range, page_size: PAGE_SIZE });
+        }
+        let mut mappings = self.mappings.write().unwrap_or_else(PoisonError::into_inner);
+        let at = mappings.partition_point(|mapping| mapping.range.end() <= range.start().get());
+        if let Some(mapping) = mappings.get(at).filter(|mapping| mapping.range.overlaps(range)) {
+            return Err(MapError::Occupied { range, mapped: mapping.range });
+        }
+        mappings.insert(at, Mapping { range, base: memory, access });
+        Ok(())
+    }
+
+    fn unmap(&self, range: IovaRange) -> Result<(), MapError> {
+        let mut mappings = self.mappings.write().unwrap_or_else(PoisonError::into_inner);
+        match mappings.binary_search_by_key(&range.start(), |mapping| mapping.range.start()) {
+            Ok(at) if mappings[at].range == range => {
+                mappings.remove(at);
+                Ok(())
+            }
+            _ => Err(MapError::NotMapped { range }),
+        }
+    }
+}
+
+/// The range from a pair of start and end; none where the pair is empty.
+fn range((start, end): (u64, u64)) -> Vec<IovaRange> {
+    Iova::new(start).and_then(|start| IovaRange::new(start, end - start.get())).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests;

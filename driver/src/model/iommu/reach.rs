@@ -1,0 +1,211 @@
+//! Access to mapped memory, by IOVA.
+//!
+//! All that the model does to a host's memory goes through these few functions. None of them makes a reference to
+//! it: the host may change it at any time, and a wrong host does.
+
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+use std::sync::RwLockReadGuard;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::Mapping;
+use crate::dma::Access;
+
+/// Why an address could not be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// Nothing is mapped there.
+    Unmapped,
+    /// What is mapped there may not be used in this way.
+    Denied,
+}
+
+/// An access that the IOMMU refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::model) struct Fault {
+    /// The first address that was refused.
+    pub(in crate::model) address: u64,
+    /// What the model wanted to do there.
+    pub(in crate::model) wanted: Access,
+    /// Why it could not.
+    pub(in crate::model) kind: FaultKind,
+}
+
+/// A range of IOVAs that a command names. Not an [`IovaRange`](crate::dma::IovaRange): the host may have written
+/// zero, or anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::model) struct Extent {
+    pub(in crate::model) address: u64,
+    pub(in crate::model) len: u64,
+}
+
+/// Where the last look-up of a user of the table ended. A wrong one costs a search and nothing else.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::model) struct Hint(usize);
+
+/// The table, held so that nothing is unmapped.
+pub(in crate::model) struct Reach<'a> {
+    mappings: RwLockReadGuard<'a, Vec<Mapping>>,
+}
+
+impl<'a> Reach<'a> {
+    pub(super) fn new(mappings: RwLockReadGuard<'a, Vec<Mapping>>) -> Self {
+        Self { mappings }
+    }
+
+    /// The memory at `address`: at most `len` bytes, as far as one mapping goes.
+    #[inline]
+    pub(in crate::model) fn piece(
+        &self,
+        address: u64,
+        len: u64,
+        wanted: Access,
+        hint: &mut Hint,
+    ) -> Result<Piece<'_>, Fault> {
+        let refused = |kind| Fault { address, wanted, kind };
+        let mapping = self.find(address, hint).ok_or(refused(FaultKind::Unmapped))?;
+        if !mapping.access.contains(wanted) {
+            return Err(refused(FaultKind::Denied));
+        }
+        let offset = address - mapping.range.start().get();
+        let len = len.min(mapping.range.len() - offset);
+        // SAFETY: `offset` is less than the mapping's length, all of which is mapped in this process.
+        let base = unsafe { mapping.base.add(offset as usize) };
+        Ok(Piece { base, len: len as usize, reach: PhantomData })
+    }
+
+    /// Reads `N` bytes.
+    #[inline]
+    pub(in crate::model) fn read<const N: usize>(&self, address: u64, hint: &mut Hint) -> Result<[u8; N], Fault> {
+        let mut bytes = [0; N];
+        let piece = self.piece(address, N as u64, Access::DEVICE_READS, hint)?;
+        if piece.len == N {
+            // SAFETY: the piece has N bytes (see `Piece`), `bytes` is ours.
+            unsafe { ptr::copy_nonoverlapping(piece.base.as_ptr(), bytes.as_mut_ptr(), N) };
+        } else {
+            self.read_across(address, &mut bytes, hint)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Reads the 64-bit words from `address` on into the whole of `words`.
+    pub(in crate::model) fn read_words(&self, address: u64, words: &mut [u64], hint: &mut Hint) -> Result<(), Fault> {
+        use zerocopy::IntoBytes;
+        self.read_across(address, words.as_mut_bytes(), hint)
+    }
+
+    /// Reads bytes that may lie in several mappings.
+    fn read_across(&self, mut address: u64, to: &mut [u8], hint: &mut Hint) -> Result<(), Fault> {
+        let mut done = 0;
+        while done < to.len() {
+            let piece = self.piece(address, (to.len() - done) as u64, Access::DEVICE_READS, hint)?;
+            // SAFETY: `piece` asked for no more than is left of `to`, and has that many bytes (see `Piece`).
+            unsafe { ptr::copy_nonoverlapping(piece.base.as_ptr(), to[done..].as_mut_ptr(), piece.len) };
+            done += piece.len;
+            // The end of a mapping is a 64-bit value.
+            address += piece.len as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes four dwords at `address`, the last after the others for whoever reads it with Acquire: a CQE, whose
+    /// last dword holds the phase.
+    #[inline]
+    pub(in crate::model) fn publish(&self, address: u64, dwords: [u32; 4], hint: &mut Hint) -> Result<(), Fault> {
+        let wanted = Access::DEVICE_WRITES;
+        let piece = self.piece(address, 16, wanted, hint)?;
+        let dword = piece.base.cast::<u32>();
+        if piece.len != 16 || !dword.is_aligned() {
+            return Err(Fault { address, wanted, kind: FaultKind::Unmapped });
+        }
+        // SAFETY: the piece has 16 bytes (see `Piece`) and is aligned; who reads them uses volatile or atomic access.
+        unsafe {
+            dword.write_volatile(dwords[0]);
+            dword.add(1).write_volatile(dwords[1]);
+            dword.add(2).write_volatile(dwords[2]);
+            AtomicU32::from_ptr(dword.add(3).as_ptr()).store(dwords[3], Ordering::Release);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn find(&self, address: u64, hint: &mut Hint) -> Option<&Mapping> {
+        let holds = |mapping: &&Mapping| mapping.range.start().get() <= address && address < mapping.range.end();
+        if let Some(mapping) = self.mappings.get(hint.0).filter(holds) {
+            return Some(mapping);
+        }
+        let at = self.mappings.partition_point(|mapping| mapping.range.end() <= address);
+        let mapping = self.mappings.get(at).filter(holds)?;
+        hint.0 = at;
+        Some(mapping)
+    }
+}
+
+/// Bytes of one mapping: `len` bytes from `base`, mapped in this process as long as the [`Reach`] that they came
+/// from. The host may touch them at any time.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::model) struct Piece<'a> {
+    base: NonNull<u8>,
+    len: usize,
+    reach: PhantomData<&'a ()>,
+}
+
+impl Piece<'_> {
+    #[inline]
+    pub(in crate::model) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    #[inline]
+    pub(in crate::model) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+/// The memory of one command, in order. Kept from command to command so that none allocates.
+#[derive(Default)]
+pub(in crate::model) struct Pieces {
+    /// Emptied before each use. What a former use left here is never looked at: it may be unmapped by now.
+    list: Vec<Piece<'static>>,
+    hint: Hint,
+}
+
+// SAFETY: the addresses left in the list are never used (see there); those in use are lent out with the `Reach`.
+unsafe impl Send for Pieces {}
+
+impl Pieces {
+    /// Finds all of `extents`, none of them touched before the last is found.
+    #[inline]
+    pub(in crate::model) fn resolve<'a>(
+        &'a mut self,
+        reach: &'a Reach<'_>,
+        extents: &[Extent],
+        wanted: Access,
+    ) -> Result<&'a [Piece<'a>], Fault> {
+        self.list.clear();
+        for extent in extents {
+            let Extent { mut address, mut len } = *extent;
+            while len > 0 {
+                let piece = reach.piece(address, len, wanted, &mut self.hint)?;
+                self.list.push(Piece { base: piece.base, len: piece.len, reach: PhantomData });
+                len -= piece.len as u64;
+                // The end of a mapping is a 64-bit value.
+                address += piece.len as u64;
+            }
+        }
+        Ok(&self.list)
+    }
+}
+
+/// Writes `bytes` to the first of `pieces`, and zeroes to what is left of them.
+pub(in crate::model) fn write_padded(pieces: &[Piece<'_>], mut bytes: &[u8]) {
+    for piece in pieces {
+        let (now, later) = bytes.split_at(bytes.len().min(piece.len));
+        // SAFETY: the piece has `piece.len` bytes (see `Piece`), and `now` no more.
+        unsafe {
+            ptr::copy_nonoverlapping(now.as_ptr(), piece.base.as_ptr(), now.len());
+            piece.base.add(now.len()).write_bytes(0, piece.len - now.len());
+        }
+        bytes = later;
+    }
+}

@@ -1,0 +1,254 @@
+//! Submission and completion queues as the controller keeps them (NVM Express Base 2.1, 3.3).
+//!
+//! Entries are reached by IOVA through the IOMMU, one at a time; positions come from doorbells and are checked.
+
+use super::doorbells::Doorbells;
+use super::iommu::{Fault, Hint, Reach};
+use super::violation::{DoorbellId, Violation};
+use crate::spec::command::Sqe;
+use crate::spec::completion::{Cqe, StatusField};
+use crate::spec::registers::DoorbellKind;
+use crate::spec::status::Status;
+
+/// Bytes of an SQE and of a CQE.
+const SQE_BYTES: u64 = size_of::<Sqe>() as u64;
+const CQE_BYTES: u64 = size_of::<Cqe>() as u64;
+
+/// A submission queue.
+pub(super) struct SubmissionQueue {
+    pub(super) qid: u16,
+    /// Where its commands complete.
+    pub(super) cqid: u16,
+    base: u64,
+    size: u32,
+    head: u32,
+    /// As last seen; a tail that cannot be is not taken.
+    tail: u32,
+    hint: Hint,
+}
+
+impl SubmissionQueue {
+    pub(super) fn new(qid: u16, cqid: u16, base: u64, size: u32) -> Self {
+        Self { qid, cqid, base, size, head: 0, tail: 0, hint: Hint::default() }
+    }
+
+    pub(super) fn doorbell(&self) -> DoorbellId {
+        DoorbellId { qid: self.qid, kind: DoorbellKind::SubmissionTail }
+    }
+
+    /// Takes the tail from the doorbell. Whether there are entries to be fetched.
+    #[inline]
+    pub(super) fn update(&mut self, doorbells: &Doorbells, epoch: u32) -> Result<bool, Violation> {
+        if let Some(tail) = doorbells.value(self.doorbell(), epoch)
+            && tail != self.tail
+        {
+            let (new, held) = (distance(self.tail, tail, self.size), distance(self.head, self.tail, self.size));
+            self.tail = tail;
+            if new + held >= self.size {
+                return Err(Violation::SubmissionQueueOverrun { qid: self.qid, head: self.head, tail });
+            }
+        }
+        Ok(self.head != self.tail)
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    /// The head: entries before it have been fetched.
+    #[inline]
+    pub(super) fn head(&self) -> u16 {
+        self.head as u16
+    }
+
+    /// Fetches the entry at the head. The caller has seen that there is one.
+    #[inline]
+    pub(super) fn fetch(&mut self, reach: &Reach<'_>) -> Result<Sqe, Fault> {
+        let bytes: [u8; SQE_BYTES as usize] =
+            reach.read(self.base.wrapping_add(u64::from(self.head) * SQE_BYTES), &mut self.hint)?;
+        self.head = next(self.head, self.size);
+        Ok(zerocopy::transmute!(bytes))
+    }
+}
+
+/// A completion queue.
+pub(super) struct CompletionQueue {
+    pub(super) qid: u16,
+    /// Submission queues that complete here.
+    pub(super) users: u32,
+    base: u64,
+    size: u32,
+    /// As last seen: entries before it have been taken by the host.
+    head: u32,
+    tail: u32,
+    phase: bool,
+    hint: Hint,
+}
+
+impl CompletionQueue {
+    pub(super) fn new(qid: u16, base: u64, size: u32) -> Self {
+        Self { qid, users: 0, base, size, head: 0, tail: 0, phase: true, hint: Hint::default() }
+    }
+
+    pub(super) fn doorbell(&self) -> DoorbellId {
+        DoorbellId { qid: self.qid, kind: DoorbellKind::CompletionHead }
+    }
+
+    /// Whether an entry can be posted, by the head as the doorbell has it.
+    #[inline]
+    pub(super) fn has_room(&mut self, doorbells: &Doorbells, epoch: u32) -> Result<bool, Violation> {
+        if let Some(head) = doorbells.value(self.doorbell(), epoch)
+            && head != self.head
+        {
+            if distance(self.head, head, self.size) > distance(self.head, self.tail, self.size) {
+                let (qid, tail) = (self.qid, self.tail);
+                self.head = head;
+                return Err(Violation::CompletionQueueOverrun { qid, head, tail });
+            }
+            self.head = head;
+        }
+        Ok(next(self.tail, self.size) != self.head)
+    }
+
+    /// Posts an entry. The caller has seen that there is room.
+    #[inline]
+    pub(super) fn post(
+        &mut self,
+        reach: &Reach<'_>,
+        dw0: u32,
+        (sqid, sqhd, cid): (u16, u16, u16),
+        status: Status,
+    ) -> Result<(), Fault> {
+        let cqe = Cqe { dw0, dw1: 0, sqhd, sqid, cid, status: StatusField::new(self.phase, status) };
+        let address = self.base.wrapping_add(u64::from(self.tail) * CQE_BYTES);
+        reach.publish(address, zerocopy::transmute!(cqe), &mut self.hint)?;
+        self.tail = next(self.tail, self.size);
+        if self.tail == 0 {
+            self.phase = !self.phase;
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn next(index: u32, size: u32) -> u32 {
+    if index + 1 == size { 0 } else { index + 1 }
+}
+
+/// Steps from `from` to `to` round a queue of `size` entries. Both are below `size`.
+#[inline]
+fn distance(from: u32, to: u32, size: u32) -> u32 {
+    if to >= from { to - from } else { to + size - from }
+}
+
+/// All queues of a controller, by identifier; 0 is the admin queues.
+pub(super) struct Queues {
+    submission: Vec<Option<SubmissionQueue>>,
+    completion: Vec<Option<CompletionQueue>>,
+    /// I/O submission queues in the order in which they are served.
+    active: Vec<u16>,
+    /// Where the next turn begins: round robin over turns.
+    first: usize,
+    /// Whether an I/O queue has been created since the controller was enabled.
+    pub(super) created: bool,
+}
+
+impl Queues {
+    /// Room for `queues` I/O queue pairs and the admin queues.
+    pub(super) fn new(queues: u16) -> Self {
+        let room = usize::from(queues) + 1;
+        Self {
+            submission: (0..room).map(|_| None).collect(),
+            completion: (0..room).map(|_| None).collect(),
+            active: Vec::new(),
+            first: 0,
+            created: false,
+        }
+    }
+
+    pub(super) fn submission(&self, qid: u16) -> Option<&SubmissionQueue> {
+        self.submission.get(usize::from(qid))?.as_ref()
+    }
+
+    pub(super) fn completion(&self, qid: u16) -> Option<&CompletionQueue> {
+        self.completion.get(usize::from(qid))?.as_ref()
+    }
+
+    /// A submission queue and where it completes.
+    #[inline]
+    pub(super) fn pair(&mut self, qid: u16) -> Option<(&mut SubmissionQueue, &mut CompletionQueue)> {
+        let submission = self.submission.get_mut(usize::from(qid))?.as_mut()?;
+        let completion = self.completion.get_mut(usize::from(submission.cqid))?.as_mut()?;
+        Some((submission, completion))
+    }
+
+    /// Adds a completion queue under an identifier that is in range and free, and sets its doorbell to 0.
+    pub(super) fn add_completion(&mut self, queue: CompletionQueue, doorbells: &Doorbells) {
+        doorbells.open(queue.doorbell(), queue.size);
+        self.created |= queue.qid != 0;
+        let qid = usize::from(queue.qid);
+        self.completion[qid] = Some(queue);
+    }
+
+    /// Adds a submission queue under an identifier that is in range and free, for a completion queue that exists,
+    /// and sets its doorbell to 0.
+    pub(super) fn add_submission(&mut self, queue: SubmissionQueue, doorbells: &Doorbells) {
+        doorbells.open(queue.doorbell(), queue.size);
+        if let Some(completion) = &mut self.completion[usize::from(queue.cqid)] {
+            completion.users += 1;
+        }
+        let qid = queue.qid;
+        if qid != 0 {
+            self.created = true;
+            self.active.push(qid);
+        }
+        self.submission[usize::from(qid)] = Some(queue);
+    }
+
+    /// Removes a submission queue; what it still holds is never fetched.
+    pub(super) fn remove_submission(&mut self, qid: u16, doorbells: &Doorbells) {
+        if let Some(queue) = self.submission[usize::from(qid)].take() {
+            doorbells.close(queue.doorbell());
+            self.active.retain(|other| *other != qid);
+            if let Some(completion) = &mut self.completion[usize::from(queue.cqid)] {
+                completion.users -= 1;
+            }
+        }
+    }
+
+    /// Removes a completion queue.
+    pub(super) fn remove_completion(&mut self, qid: u16, doorbells: &Doorbells) {
+        if let Some(queue) = self.completion[usize::from(qid)].take() {
+            doorbells.close(queue.doorbell());
+        }
+    }
+
+    /// Removes every queue.
+    pub(super) fn clear(&mut self, doorbells: &Doorbells) {
+        for qid in 0..self.submission.len() as u16 {
+            self.remove_submission(qid, doorbells);
+            self.remove_completion(qid, doorbells);
+        }
+        (self.first, self.created) = (0, false);
+    }
+
+    /// I/O submission queues, and the place in the order where this turn begins. The next begins one further on.
+    #[inline]
+    pub(super) fn begin_turn(&mut self) -> usize {
+        self.first = if self.first + 1 >= self.active.len() { 0 } else { self.first + 1 };
+        self.first
+    }
+
+    /// The I/O submission queue at `place` in the order, which wraps round.
+    #[inline]
+    pub(super) fn active(&self, place: usize) -> u16 {
+        self.active[place % self.active.len()]
+    }
+
+    /// How many I/O submission queues there are.
+    #[inline]
+    pub(super) fn active_count(&self) -> usize {
+        self.active.len()
+    }
+}

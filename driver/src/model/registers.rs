@@ -1,0 +1,301 @@
+//! The register file: what a register reads as, what a write does, and what follows some turns later (NVM Express
+//! Base 2.1, 3.1.4; resets: 3.7.2).
+//!
+//! Plain state without threads: a write happens at once, and [`tick`](Registers::tick), once a turn, says what the
+//! executor has to do about it. Doorbells are not here.
+
+use super::config::ModelConfig;
+use super::violation::Violation;
+use crate::spec::ZeroesBased;
+use crate::spec::registers::{
+    Aqa, ArbitrationMechanism, Cap, Cc, CommandSetSelected, CommandSets, Crto, Csts, ReadyModes, ShutdownNotification,
+    ShutdownStatus, Vs, offset,
+};
+
+/// The version of the specification that the model follows.
+pub(super) const VERSION: Vs = Vs::new(2, 1, 0);
+
+/// How far the controller is on its way between disabled and ready. Numbers are turns left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Disabled,
+    Enabling(u32),
+    Ready,
+    /// EN is 0 and RDY still 1; the executor has not been told yet where `told` is false.
+    Disabling {
+        left: u32,
+        told: bool,
+    },
+    /// Nothing helps but a reset: CFS is 1.
+    Fatal,
+}
+
+/// The admin queues as they were when the controller became ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct AdminQueues {
+    /// Base of the submission queue.
+    pub(super) asq: u64,
+    /// Its entries.
+    pub(super) asqs: u32,
+    /// Base of the completion queue.
+    pub(super) acq: u64,
+    /// Its entries.
+    pub(super) acqs: u32,
+    /// Bytes of a memory page.
+    pub(super) page_size: u64,
+}
+
+/// What the executor has to do about the registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Transition {
+    /// RDY has become 1.
+    Start(AdminQueues),
+    /// EN has become 0: every queue is gone. RDY follows later.
+    Stop,
+    /// The controller has been shut down: nothing is executed until it is enabled again.
+    ShutDown,
+}
+
+/// All registers but doorbells.
+pub(super) struct Registers {
+    cap: Cap,
+    crto: Crto,
+    cc: Cc,
+    csts: Csts,
+    aqa: Aqa,
+    asq: u64,
+    acq: u64,
+    interrupt_mask: u32,
+    phase: Phase,
+    /// Turns left of a shutdown in progress.
+    shutdown: Option<u32>,
+    ready_delay: u32,
+    shutdown_delay: u32,
+}
+
+impl Registers {
+    pub(super) fn new(config: &ModelConfig) -> Self {
+        let cap = Cap::default()
+            .with_mqes(ZeroesBased::<u16>::from_raw(config.mqes))
+            .with_cqr(true)
+            .with_to(config.to)
+            .with_dstrd(config.dstrd)
+            .with_css(CommandSets::NVM)
+            .with_mpsmin(config.mpsmin)
+            .with_mpsmax(config.mpsmax)
+            .with_crms(ReadyModes::WITH_MEDIA);
+        Self {
+            cap,
+            crto: Crto::default().with_crwmt(config.to.into()),
+            cc: Cc::default(),
+            csts: Csts::default(),
+            aqa: Aqa::default(),
+            asq: 0,
+            acq: 0,
+            interrupt_mask: 0,
+            phase: Phase::Disabled,
+            shutdown: None,
+            ready_delay: config.ready_delay,
+            shutdown_delay: config.shutdown_delay,
+        }
+    }
+
+    pub(super) fn cap(&self) -> Cap {
+        self.cap
+    }
+
+    pub(super) fn cc(&self) -> Cc {
+        self.cc
+    }
+
+    /// The dword at `offset`. What the controller does not have reads as 0.
+    pub(super) fn read(&self, offset: u64) -> u32 {
+        let (low, high) = (|value: u64| value as u32, |value: u64| (value >> 32) as u32);
+        match offset {
+            offset::CAP => low(self.cap.bits()),
+            CAP_HIGH => high(self.cap.bits()),
+            offset::VS => VERSION.bits(),
+            offset::INTMS | offset::INTMC => self.interrupt_mask,
+            offset::CC => self.cc.bits(),
+            offset::CSTS => self.csts.bits(),
+            offset::AQA => self.aqa.bits(),
+            offset::ASQ => low(self.asq),
+            ASQ_HIGH => high(self.asq),
+            offset::ACQ => low(self.acq),
+            ACQ_HIGH => high(self.acq),
+            offset::CRTO => self.crto.bits(),
+            _ => 0,
+        }
+    }
+
+    /// Writes the dword at `offset`. A register that cannot be written keeps its value.
+    pub(super) fn write(&mut self, offset: u64, value: u32) -> Result<(), Violation> {
+        let low = |was: u64| was & !0xFFFF_FFFF | u64::from(value);
+        let high = |was: u64| was & 0xFFFF_FFFF | u64::from(value) << 32;
+        // Bits 11:0 of a queue's base are reserved.
+        let base = |value: u64| value & !0xFFF;
+        match offset {
+            offset::INTMS => self.interrupt_mask |= value,
+            offset::INTMC => self.interrupt_mask &= !value,
+            offset::CC => return self.configure(Cc::from_bits(value)),
+            offset::AQA | offset::ASQ | ASQ_HIGH | offset::ACQ | ACQ_HIGH if self.cc.en() => {
+                return Err(Violation::AdminQueueChanged { offset });
+            }
+            offset::AQA => self.aqa = Aqa::from_bits(value & 0x0FFF_0FFF),
+            offset::ASQ => self.asq = base(low(self.asq)),
+            ASQ_HIGH => self.asq = high(self.asq),
+            offset::ACQ => self.acq = base(low(self.acq)),
+            ACQ_HIGH => self.acq = high(self.acq),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether a turn of the executor has something to do here.
+    pub(super) fn unsettled(&self) -> bool {
+        self.shutdown.is_some() || matches!(self.phase, Phase::Enabling(_) | Phase::Disabling { .. })
+    }
+
+    /// One turn passes. The executor does what it is told before the registers can be read again.
+    pub(super) fn tick(&mut self) -> Option<Transition> {
+        if let Phase::Disabling { left, told: false } = self.phase {
+            self.phase = Phase::Disabling { left, told: true };
+            return Some(Transition::Stop);
+        }
+        match self.phase {
+            Phase::Enabling(0) => {
+                self.phase = Phase::Ready;
+                self.csts = self.csts.with_rdy(true);
+                return Some(Transition::Start(AdminQueues {
+                    asq: self.asq,
+                    asqs: self.aqa.asqs().count(),
+                    acq: self.acq,
+                    acqs: self.aqa.acqs().count(),
+                    page_size: self.cc.page_size(),
+                }));
+            }
+            Phase::Enabling(left) => self.phase = Phase::Enabling(left - 1),
+            Phase::Disabling { left: 0, .. } => {
+                self.csts = Csts::default();
+                self.phase = Phase::Disabled;
+                if self.cc.en() {
+                    // Set too early, and recorded as such; it takes effect now.
+                    let _ = self.enable();
+                }
+            }
+            Phase::Disabling { left, told } => self.phase = Phase::Disabling { left: left - 1, told },
+            Phase::Disabled | Phase::Ready | Phase::Fatal => {}
+        }
+        match self.shutdown {
+            Some(0) => {
+                self.shutdown = None;
+                self.csts = self.csts.with_shst(ShutdownStatus::COMPLETE);
+                Some(Transition::ShutDown)
+            }
+            left => {
+                self.shutdown = left.map(|left| left - 1);
+                None
+            }
+        }
+    }
+
+    /// The controller has met what it cannot go on with (CSTS.CFS).
+    pub(super) fn fail(&mut self) {
+        self.csts = self.csts.with_cfs(true);
+    }
+
+    fn configure(&mut self, cc: Cc) -> Result<(), Violation> {
+        let was = self.cc;
+        let shutdown = cc.shn() != ShutdownNotification::NONE && cc.shn() != was.shn();
+        let mut verdict = Ok(());
+        match (was.en(), cc.en()) {
+            (false, true) => {
+                self.cc = cc;
+                if matches!(self.phase, Phase::Disabling { .. }) {
+                    return Err(Violation::EnabledWhileReady);
+                }
+                return self.enable();
+            }
+            (true, false) => {
+                self.cc = cc;
+                self.reset();
+                return Ok(());
+            }
+            (true, true) => {
+                // CSS, MPS, AMS and CRIME hold still while EN is 1; IOSQES and IOCQES count when a queue is created.
+                if (was.bits() ^ cc.bits()) & HELD_BITS != 0 {
+                    verdict = Err(Violation::ConfigurationChanged { was: was.bits(), written: cc.bits() });
+                }
+                self.cc = Cc::from_bits(cc.bits() & !HELD_BITS | was.bits() & HELD_BITS);
+            }
+            (false, false) => self.cc = cc,
+        }
+        if shutdown && self.csts.shst() == ShutdownStatus::NORMAL_OPERATION {
+            self.csts = self.csts.with_shst(ShutdownStatus::IN_PROGRESS);
+            self.shutdown = Some(self.shutdown_delay);
+        }
+        verdict
+    }
+
+    fn enable(&mut self) -> Result<(), Violation> {
+        let verdict = self.usable();
+        // A shutdown while EN was 0 ends here.
+        self.shutdown = None;
+        self.csts = Csts::default();
+        if verdict.is_ok() {
+            self.phase = Phase::Enabling(self.ready_delay);
+        } else {
+            self.phase = Phase::Fatal;
+            self.fail();
+        }
+        verdict
+    }
+
+    /// A Controller Reset: all but AQA, ASQ and ACQ goes back to what it was.
+    fn reset(&mut self) {
+        self.interrupt_mask = 0;
+        self.shutdown = None;
+        if self.phase == Phase::Ready {
+            self.csts = Csts::default().with_rdy(true);
+            self.phase = Phase::Disabling { left: self.ready_delay, told: false };
+        } else if !matches!(self.phase, Phase::Disabling { .. }) {
+            self.csts = Csts::default();
+            self.phase = Phase::Disabled;
+        }
+    }
+
+    /// Whether the controller can work with CC, AQA, ASQ and ACQ as they are.
+    fn usable(&self) -> Result<(), Violation> {
+        let cc = self.cc;
+        let misaligned = |base: u64| !base.is_multiple_of(cc.page_size());
+        let wrong = |reason, value| Err(Violation::UnusableConfiguration { reason, value });
+        if !(self.cap.mpsmin()..=self.cap.mpsmax()).contains(&cc.mps()) {
+            return wrong("CC.MPS must be CAP.MPSMIN to CAP.MPSMAX", cc.mps().into());
+        }
+        if cc.css() != CommandSetSelected::NVM {
+            return wrong("CC.CSS must be 0, the NVM Command Set", cc.css().raw().into());
+        }
+        if cc.ams() != ArbitrationMechanism::ROUND_ROBIN {
+            return wrong("CC.AMS must be 0, round robin", cc.ams().raw().into());
+        }
+        if self.aqa.asqs().count() < 2 || self.aqa.acqs().count() < 2 {
+            return wrong("the admin queues in AQA must have 2 entries or more", self.aqa.bits().into());
+        }
+        if misaligned(self.asq) || self.asq == 0 {
+            return wrong("ASQ must be the address of a memory page", self.asq);
+        }
+        if misaligned(self.acq) || self.acq == 0 {
+            return wrong("ACQ must be the address of a memory page", self.acq);
+        }
+        Ok(())
+    }
+}
+
+const CAP_HIGH: u64 = offset::CAP + 4;
+const ASQ_HIGH: u64 = offset::ASQ + 4;
+const ACQ_HIGH: u64 = offset::ACQ + 4;
+/// CC.CSS, CC.MPS, CC.AMS and CC.CRIME.
+const HELD_BITS: u32 = 0x7 << 4 | 0xF << 7 | 0x7 << 11 | 1 << 24;
+
+#[cfg(test)]
+mod tests;

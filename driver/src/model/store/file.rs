@@ -1,0 +1,132 @@
+//! A store in a regular file: bytes go straight between the file and the host's memory.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use super::super::config::ModelError;
+use super::super::iommu::Piece;
+
+/// Pieces in one system call.
+const BATCH: usize = 64;
+
+/// The first `size` bytes of a file that is at least so long. Its length is never changed.
+pub(in crate::model) struct FileStore {
+    file: File,
+    writable: bool,
+}
+
+/// preadv(2) or pwritev(2).
+type Transfer = unsafe extern "C" fn(libc::c_int, *const libc::iovec, libc::c_int, libc::off_t) -> libc::ssize_t;
+
+impl FileStore {
+    pub(super) fn open(path: &Path, writable: bool, size: u64) -> Result<Self, ModelError> {
+        let cannot_open = |source| ModelError::CannotOpen { path: path.to_owned(), writable, source };
+        // A FIFO would block until somebody opens its other end; a file does not care for the flag.
+        let file = OpenOptions::new()
+            .read(true)
+            .write(writable)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open(path)
+            .map_err(cannot_open)?;
+        let metadata = file.metadata().map_err(cannot_open)?;
+        if !metadata.is_file() {
+            return Err(ModelError::NotRegular { path: path.to_owned() });
+        }
+        if metadata.len() < size {
+            return Err(ModelError::TooShort { path: path.to_owned(), len: metadata.len(), size });
+        }
+        Ok(Self { file, writable })
+    }
+
+    #[inline]
+    pub(super) fn writable(&self) -> bool {
+        self.writable
+    }
+
+    pub(super) fn read(&self, offset: u64, pieces: &[Piece<'_>]) -> io::Result<()> {
+        self.transfer(libc::preadv, offset, pieces)
+    }
+
+    pub(super) fn write(&self, offset: u64, pieces: &[Piece<'_>]) -> io::Result<()> {
+        self.transfer(libc::pwritev, offset, pieces)
+    }
+
+    pub(super) fn flush(&self) -> io::Result<()> {
+        if self.writable { self.file.sync_data() } else { Ok(()) }
+    }
+
+    fn transfer(&self, call: Transfer, mut offset: u64, pieces: &[Piece<'_>]) -> io::Result<()> {
+        for batch in pieces.chunks(BATCH) {
+            let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];
+            for (vector, piece) in vectors.iter_mut().zip(batch) {
+                *vector = libc::iovec { iov_base: piece.base().as_ptr().cast(), iov_len: piece.len() };
+            }
+            let mut left = &mut vectors[..batch.len()];
+            while !left.is_empty() {
+                let at = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+                // SAFETY: each vector is a piece of mapped memory, or the end of one (see `Piece`); the kernel makes
+                // no reference to it.
+                let moved = unsafe { call(self.file.as_raw_fd(), left.as_ptr(), left.len() as libc::c_int, at) };
+                match moved {
+                    // The file has become shorter, or has no room: waiting would not help.
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    moved if moved > 0 => {
+                        offset += moved as u64;
+                        left = advance(left, moved as usize);
+                    }
+                    _ => {
+                        let error = io::Error::last_os_error();
+                        if error.kind() != io::ErrorKind::Interrupted {
+                            return Err(error);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is left of `vectors` after `moved` bytes.
+fn advance(vectors: &mut [libc::iovec], mut moved: usize) -> &mut [libc::iovec] {
+    let whole = vectors.iter().take_while(|vector| {
+        let done = vector.iov_len <= moved;
+        if done {
+            moved -= vector.iov_len;
+        }
+        done
+    });
+    let whole = whole.count();
+    let left = &mut vectors[whole..];
+    if let Some(first) = left.first_mut() {
+        first.iov_base = first.iov_base.wrapping_byte_add(moved);
+        first.iov_len -= moved;
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_transfer_goes_on_where_it_stopped() {
+        let lengths = [3usize, 5, 7];
+        for moved in 0..=15 {
+            let mut base = 0x1000usize;
+            let mut vectors = lengths.map(|iov_len| {
+                let iov_base = std::ptr::without_provenance_mut(base);
+                base += iov_len;
+                libc::iovec { iov_base, iov_len }
+            });
+            let left = advance(&mut vectors, moved);
+            assert_eq!(left.iter().map(|vector| vector.iov_len).sum::<usize>(), 15 - moved);
+            if let Some(first) = left.first() {
+                assert_eq!(first.iov_base.addr(), 0x1000 + moved);
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A store in memory: one private mapping as large as the namespace, of which only what is written takes room.
+
+use std::io;
+use std::ptr::{self, NonNull};
+
+use super::super::config::ModelError;
+use super::super::iommu::Piece;
+
+/// Zeroes until written.
+pub(in crate::model) struct MemoryStore {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone; no reference to its bytes is made.
+unsafe impl Send for MemoryStore {}
+
+impl MemoryStore {
+    pub(super) fn new(size: u64) -> Result<Self, ModelError> {
+        let refused = |source| ModelError::NoAddressSpace { size, source };
+        let len = usize::try_from(size)
+            .ok()
+            .filter(|len| isize::try_from(*len).is_ok())
+            .ok_or_else(|| refused(io::Error::from_raw_os_error(libc::ENOMEM)))?;
+        // SAFETY: a new mapping at an address of the kernel's choice; no existing memory is touched.
+        let address = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        let base = match NonNull::new(address.cast::<u8>()) {
+            Some(base) if address != libc::MAP_FAILED => base,
+            _ => return Err(refused(io::Error::last_os_error())),
+        };
+        // Large pages are only faster: a kernel without them serves as well.
+        // SAFETY: the range is the whole of the new mapping.
+        let _ = unsafe { libc::madvise(base.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
+        Ok(Self { base, len })
+    }
+
+    #[inline]
+    pub(super) fn read(&self, offset: u64, pieces: &[Piece<'_>]) {
+        self.each(offset, pieces, |stored, piece| {
+            // SAFETY: `each` gives as many stored bytes as the piece has; the store is mapped by nobody else, so the
+            // two do not overlap.
+            unsafe { ptr::copy_nonoverlapping(stored.as_ptr(), piece.base().as_ptr(), piece.len()) }
+        });
+    }
+
+    #[inline]
+    pub(super) fn write(&self, offset: u64, pieces: &[Piece<'_>]) {
+        self.each(offset, pieces, |stored, piece| {
+            // SAFETY: as in `read`.
+            unsafe { ptr::copy_nonoverlapping(piece.base().as_ptr(), stored.as_ptr(), piece.len()) }
+        });
+    }
+
+    /// Calls `copy` for each piece with the stored bytes that belong to it.
+    #[inline]
+    fn each(&self, offset: u64, pieces: &[Piece<'_>], copy: impl Fn(NonNull<u8>, &Piece<'_>)) {
+        let mut offset = offset as usize;
+        for piece in pieces {
+            let end = offset.checked_add(piece.len()).filter(|end| *end <= self.len);
+            let end = end.expect("the namespace is as large as its store, and commands are checked against it");
+            // SAFETY: `offset` is at most `end`, which lies in the mapping.
+            copy(unsafe { self.base.add(offset) }, piece);
+            offset = end;
+        }
+    }
+}
+
+impl Drop for MemoryStore {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nobody uses it after its owner.
+        let done = unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert_eq!(done, 0, "the whole of a mapping of ours");
+    }
+}

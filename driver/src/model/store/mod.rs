@@ -1,0 +1,79 @@
+//! Where a model's blocks lie.
+//!
+//! A store moves bytes between its own place and pieces of the host's memory, and knows nothing of blocks or
+//! commands. One executor uses it; it takes no lock.
+
+mod file;
+mod memory;
+
+use std::io;
+
+use super::config::{ModelConfig, ModelError, StoreConfig};
+use super::iommu::Piece;
+use file::FileStore;
+use memory::MemoryStore;
+
+/// A place for the bytes of one namespace.
+pub(super) enum Store {
+    /// Memory of this process.
+    Memory(MemoryStore),
+    /// A regular file.
+    File(FileStore),
+    /// Nowhere: nothing is moved.
+    Null,
+}
+
+impl Store {
+    /// The store that `config` asks for, of `config.size` bytes.
+    pub(super) fn open(config: &ModelConfig) -> Result<Self, ModelError> {
+        Ok(match &config.store {
+            StoreConfig::Memory => Self::Memory(MemoryStore::new(config.size)?),
+            StoreConfig::File { path, writable } => Self::File(FileStore::open(path, *writable, config.size)?),
+            StoreConfig::Null => Self::Null,
+        })
+    }
+
+    /// Whether it takes writes.
+    #[inline]
+    pub(super) fn writable(&self) -> bool {
+        match self {
+            Self::File(file) => file.writable(),
+            Self::Memory(_) | Self::Null => true,
+        }
+    }
+
+    /// Reads from `offset` on into the whole of `pieces`. The caller has checked that this lies within the size.
+    #[inline]
+    pub(super) fn read(&self, offset: u64, pieces: &[Piece<'_>]) -> io::Result<()> {
+        match self {
+            Self::Memory(memory) => {
+                memory.read(offset, pieces);
+                Ok(())
+            }
+            Self::File(file) => file.read(offset, pieces),
+            Self::Null => Ok(()),
+        }
+    }
+
+    /// Writes the whole of `pieces` from `offset` on. The caller has checked that this lies within the size.
+    #[inline]
+    pub(super) fn write(&self, offset: u64, pieces: &[Piece<'_>]) -> io::Result<()> {
+        match self {
+            Self::Memory(memory) => {
+                memory.write(offset, pieces);
+                Ok(())
+            }
+            Self::File(file) => file.write(offset, pieces),
+            Self::Null => Ok(()),
+        }
+    }
+
+    /// Makes what was written survive a loss of power, as far as the store can.
+    #[inline]
+    pub(super) fn flush(&self) -> io::Result<()> {
+        match self {
+            Self::File(file) => file.flush(),
+            Self::Memory(_) | Self::Null => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Opening: how a URI becomes a device. Here alone.
+
+mod file_store;
+
+use std::sync::Arc;
+
+use tentpeg_driver::controller::{Controller, ControllerConfig, ControllerError, Namespace};
+use tentpeg_driver::dma::DmaSpace;
+use tentpeg_driver::model::{Drive, Model, ModelConfig, ModelError, SoftwareIommu, StoreConfig};
+use tentpeg_driver::queue::Limits;
+use thiserror::Error;
+
+pub use file_store::FileStoreError;
+
+use crate::uri::{DeviceUri, ModelUri, StoreUri, UriError, whole_blocks};
+use crate::{ByteSize, LaneMode};
+
+/// The size of a model for which the URI names none.
+const DEFAULT_SIZE: ByteSize = ByteSize(1 << 30);
+
+/// Why a device was not opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// Caller: the URI is wrong.
+    #[error(transparent)]
+    Uri(#[from] UriError),
+    /// Caller or host: the file of a store.
+    #[error(transparent)]
+    File(#[from] FileStoreError),
+    /// Caller or host: the model.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// Device: the controller.
+    #[error("{device}: {source}")]
+    Controller {
+        /// The device.
+        device: String,
+        /// What is wrong with it.
+        source: ControllerError,
+    },
+    /// Device: it has no namespace that can be served.
+    #[error("{device} has no namespace that can be served{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
+    NoNamespace {
+        /// The device.
+        device: String,
+        /// Why not the first one that it has.
+        reason: Option<String>,
+    },
+    /// Host: no thread.
+    #[error("cannot start a thread for a lane: {0}")]
+    Thread(std::io::Error),
+}
+
+/// An open device: the controller, the namespace that is served, and what stands behind them.
+pub(crate) struct Device {
+    pub(crate) name: String,
+    // In this order: the controller is told to stop before the model that it is goes away.
+    pub(crate) controller: Controller,
+    pub(crate) namespace: Namespace,
+    pub(crate) limits: Limits,
+    pub(crate) writable: bool,
+    pub(crate) moves_data: bool,
+    pub(crate) space: Arc<DmaSpace>,
+    pub(crate) model: Model,
+}
+
+impl Device {
+    /// Opens what `uri` names.
+    pub(crate) fn open(uri: &DeviceUri, lane: LaneMode) -> Result<Self, OpenError> {
+        let DeviceUri::Model(settings) = uri;
+        let name = uri.to_string();
+        let (config, created) = model_config(settings, name.clone())?;
+        let writable = !matches!(config.store, StoreConfig::File { writable: false, .. });
+        let moves_data = config.store != StoreConfig::Null;
+        let iommu = SoftwareIommu::new();
+        // A caller who drives the lane drives the model too: everything in one thread.
+        let drive = match lane {
+            LaneMode::Thread => Drive::Threaded,
+            LaneMode::CallerDriven => Drive::Stepped,
+        };
+        let model = Model::new(config, drive, &iommu)?;
+        let failed = |source| OpenError::Controller { device: name.clone(), source };
+        let mut controller = Controller::enable(model.function(), ControllerConfig::default()).map_err(failed)?;
+        let namespaces = controller.namespaces().map_err(failed)?;
+        let reason = namespaces.first().and_then(|namespace| namespace.limits.err()).map(|error| error.to_string());
+        let served =
+            namespaces.into_iter().find_map(|namespace| namespace.limits.ok().map(|limits| (namespace, limits)));
+        let Some((namespace, limits)) = served else {
+            return Err(OpenError::NoNamespace { device: name, reason });
+        };
+        if let Some(created) = created {
+            created.keep();
+        }
+        Ok(Self { name, controller, namespace, limits, writable, moves_data, space: iommu.space(), model })
+    }
+}
+
+/// A model's settings, and the file that was made for it.
+fn model_config(uri: &ModelUri, name: String) -> Result<(ModelConfig, Option<file_store::Created>), OpenError> {
+    let defaults =
+        ModelConfig { name, lba_size: uri.lba, mdts: uri.mdts, queues: uri.queues, ..ModelConfig::default() };
+    let size = uri.size.unwrap_or(DEFAULT_SIZE).0;
+    Ok(match &uri.store {
+        StoreUri::Memory => (ModelConfig { size, store: StoreConfig::Memory, ..defaults }, None),
+        StoreUri::Null => (ModelConfig { size, store: StoreConfig::Null, ..defaults }, None),
+        StoreUri::File { path, overwrite } => {
+            let file = file_store::find_or_create(path, uri.size, *overwrite)?;
+            whole_blocks(ByteSize(file.size), uri.lba)?;
+            let store = StoreConfig::File { path: path.clone(), writable: file.writable };
+            (ModelConfig { size: file.size, store, ..defaults }, file.created)
+        }
+    })
+}

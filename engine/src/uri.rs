@@ -1,0 +1,302 @@
+//! What a device is called: `model:size=4GiB,lba=4096`.
+//!
+//! A URI is a kind and, after the colon, settings parted by commas. This module reads it; [`open`](crate::device) makes
+//! a device of it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::ByteSize;
+
+/// The settings of a model, for messages.
+const MODEL_SETTINGS: &str = "size, lba, store, path, overwrite, mdts, queues";
+
+/// A device as the caller names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeviceUri {
+    /// A controller in software, in this process.
+    Model(ModelUri),
+}
+
+/// The settings of a `model:` URI.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelUri {
+    /// The namespace's size; where a file exists its length unless said.
+    pub size: Option<ByteSize>,
+    /// Bytes of a logical block.
+    pub lba: u32,
+    /// Where the bytes are kept.
+    pub store: StoreUri,
+    /// Maximum Data Transfer Size, as a power of two of 4 KiB pages; 0 is no limit.
+    pub mdts: u8,
+    /// I/O queue pairs that the controller grants.
+    pub queues: u16,
+}
+
+/// Where a model keeps its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreUri {
+    /// In memory, sparse; gone with the process.
+    Memory,
+    /// Nowhere: reads and writes move nothing. For measuring everything else.
+    Null,
+    /// In a file.
+    File {
+        /// The file; created where it does not exist.
+        path: PathBuf,
+        /// Whether a file that exists may be written.
+        overwrite: bool,
+    },
+}
+
+/// Why a text names no device.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum UriError {
+    /// It has no kind, or one that is not known.
+    #[error("'{0}' names no device: write model: with settings, such as model:size=4GiB,lba=4096")]
+    Kind(String),
+    /// A setting that a model does not have.
+    #[error("a model has no setting '{0}': it has {MODEL_SETTINGS}")]
+    UnknownSetting(String),
+    /// A setting without a value, or an `overwrite` with one.
+    #[error("setting '{name}' {wrong}")]
+    Form {
+        /// The setting.
+        name: String,
+        /// What is wrong with it.
+        wrong: &'static str,
+    },
+    /// A setting that stands twice.
+    #[error("setting '{0}' stands twice: write it once")]
+    Twice(String),
+    /// A value that the setting cannot have.
+    #[error("{name}={value}: {wrong}")]
+    Value {
+        /// The setting.
+        name: &'static str,
+        /// The value as written.
+        value: String,
+        /// What is wrong with it and what would be right.
+        wrong: String,
+    },
+    /// Settings that do not go together.
+    #[error("{0}")]
+    Together(&'static str),
+}
+
+impl FromStr for DeviceUri {
+    type Err = UriError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once(':') {
+            Some(("model", settings)) => settings.parse().map(Self::Model),
+            _ => Err(UriError::Kind(text.to_owned())),
+        }
+    }
+}
+
+impl FromStr for ModelUri {
+    type Err = UriError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut seen = Vec::new();
+        let mut uri = Self { size: None, lba: 4096, store: StoreUri::Memory, mdts: 9, queues: 64 };
+        let (mut store, mut path, mut overwrite) = (None, None, false);
+        for setting in split_at_commas(text) {
+            let (name, value) = match setting.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (setting.as_str(), None),
+            };
+            if seen.iter().any(|other| other == name) {
+                return Err(UriError::Twice(name.to_owned()));
+            }
+            seen.push(name.to_owned());
+            match (name, value) {
+                ("overwrite", None) => overwrite = true,
+                ("overwrite", Some(_)) => {
+                    return Err(UriError::Form {
+                        name: name.to_owned(),
+                        wrong: "takes no value: write just 'overwrite'",
+                    });
+                }
+                ("size" | "lba" | "store" | "path" | "mdts" | "queues", None | Some("")) => {
+                    return Err(UriError::Form { name: name.to_owned(), wrong: "needs a value, such as size=4GiB" });
+                }
+                ("size", Some(value)) => uri.size = Some(size(value)?),
+                ("lba", Some(value)) => uri.lba = lba(value)?,
+                ("store", Some(value)) => store = Some(value.to_owned()),
+                ("path", Some(value)) => path = Some(PathBuf::from(value)),
+                ("mdts", Some(value)) => uri.mdts = number("mdts", value, 0, 255)? as u8,
+                ("queues", Some(value)) => uri.queues = number("queues", value, 1, 65_535)? as u16,
+                _ => return Err(UriError::UnknownSetting(name.to_owned())),
+            }
+        }
+        uri.store = match (store.as_deref(), path) {
+            (None | Some("file"), Some(path)) => StoreUri::File { path, overwrite },
+            (Some("file"), None) => return Err(UriError::Together("store=file needs a path: write path=FILE")),
+            (Some("memory" | "null"), Some(_)) => {
+                return Err(UriError::Together("path goes with store=file only: leave either path or store away"));
+            }
+            (None | Some("memory"), None) => StoreUri::Memory,
+            (Some("null"), None) => StoreUri::Null,
+            (Some(value), _) => {
+                return Err(UriError::Value {
+                    name: "store",
+                    value: value.to_owned(),
+                    wrong: "write memory, null or file".to_owned(),
+                });
+            }
+        };
+        if overwrite && !matches!(uri.store, StoreUri::File { .. }) {
+            return Err(UriError::Together(
+                "overwrite is for a file that exists: write path=FILE too, or leave it away",
+            ));
+        }
+        if let Some(size) = uri.size {
+            whole_blocks(size, uri.lba)?;
+        }
+        Ok(uri)
+    }
+}
+
+/// Checks that a namespace of `size` bytes has whole blocks, and at least one.
+pub(crate) fn whole_blocks(size: ByteSize, lba: u32) -> Result<(), UriError> {
+    if size.0 == 0 || !size.0.is_multiple_of(lba.into()) {
+        return Err(UriError::Value {
+            name: "size",
+            value: size.to_string(),
+            wrong: format!("must be a multiple of the block of {lba} bytes, and not 0"),
+        });
+    }
+    Ok(())
+}
+
+/// The parts between commas; `\,` is a comma in a part. No part for an empty text.
+fn split_at_commas(text: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' if characters.peek() == Some(&',') => {
+                characters.next();
+                parts.last_mut().expect("never empty").push(',');
+            }
+            ',' => parts.push(String::new()),
+            _ => parts.last_mut().expect("never empty").push(character),
+        }
+    }
+    if parts.len() == 1 && parts[0].is_empty() { Vec::new() } else { parts }
+}
+
+fn size(value: &str) -> Result<ByteSize, UriError> {
+    value.parse().map_err(|error: crate::ByteSizeError| UriError::Value {
+        name: "size",
+        value: value.to_owned(),
+        wrong: error.to_string(),
+    })
+}
+
+fn lba(value: &str) -> Result<u32, UriError> {
+    match value.parse::<ByteSize>() {
+        Ok(ByteSize(bytes @ (512 | 1024 | 2048 | 4096))) => Ok(bytes as u32),
+        _ => Err(UriError::Value {
+            name: "lba",
+            value: value.to_owned(),
+            wrong: "a block has 512, 1024, 2048 or 4096 bytes".to_owned(),
+        }),
+    }
+}
+
+fn number(name: &'static str, value: &str, min: u32, max: u32) -> Result<u32, UriError> {
+    match value.parse::<u32>() {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        _ => Err(UriError::Value {
+            name,
+            value: value.to_owned(),
+            wrong: format!("write a whole number from {min} to {max}"),
+        }),
+    }
+}
+
+impl fmt::Display for DeviceUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Model(model) => write!(f, "model:{model}"),
+        }
+    }
+}
+
+impl fmt::Display for ModelUri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(size) = self.size {
+            write!(f, "size={size},")?;
+        }
+        write!(f, "lba={}", self.lba)?;
+        match &self.store {
+            StoreUri::Memory => write!(f, ",store=memory")?,
+            StoreUri::Null => write!(f, ",store=null")?,
+            StoreUri::File { path, overwrite } => {
+                write!(f, ",path={}", path.to_string_lossy().replace(',', "\\,"))?;
+                if *overwrite {
+                    write!(f, ",overwrite")?;
+                }
+            }
+        }
+        write!(f, ",mdts={},queues={}", self.mdts, self.queues)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn message(text: &str) -> String {
+        text.parse::<DeviceUri>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_a_device_is_called() {
+        let DeviceUri::Model(plain) = "model:".parse().unwrap();
+        assert_eq!((plain.size, plain.lba, plain.store), (None, 4096, StoreUri::Memory));
+        let DeviceUri::Model(file) = "model:path=/a\\,b,size=4GiB,overwrite,lba=512".parse().unwrap();
+        assert_eq!(file.size, Some(ByteSize(4 << 30)));
+        assert_eq!(file.store, StoreUri::File { path: "/a,b".into(), overwrite: true });
+        let DeviceUri::Model(null) = "model:store=null,mdts=5,queues=1".parse().unwrap();
+        assert_eq!((null.store, null.mdts, null.queues), (StoreUri::Null, 5, 1));
+    }
+
+    #[test]
+    fn each_mistake_is_named() {
+        assert!(message("/dev/nvme0n1").contains("'/dev/nvme0n1' names no device"));
+        assert!(message("modle:size=1GiB").contains("write model:"));
+        assert!(message("model:sise=1GiB").contains("no setting 'sise': it has size"));
+        assert!(message("model:size=1GiB,size=2GiB").contains("'size' stands twice"));
+        assert!(message("model:size").contains("'size' needs a value"));
+        assert!(message("model:overwrite=yes,path=x").contains("takes no value"));
+        assert!(message("model:overwrite").contains("path=FILE"));
+        assert!(message("model:size=4GB").contains("GiB is probably meant"));
+        assert!(message("model:size=0").contains("size=0B: must be a multiple"));
+        assert!(message("model:size=6144").contains("block of 4096 bytes"));
+        assert!(message("model:lba=4097").contains("512, 1024, 2048 or 4096"));
+        assert!(message("model:store=disk").contains("memory, null or file"));
+        assert!(message("model:store=file").contains("path=FILE"));
+        assert!(message("model:store=null,path=x").contains("either path or store"));
+        assert!(message("model:queues=0").contains("from 1 to 65535"));
+        assert!(message("model:mdts=256").contains("from 0 to 255"));
+        assert!(message("model:size=1GiB,").contains("no setting ''"));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics_and_what_is_read_is_written(text in "model:[a-z0-9=,\\\\GiBKM/]{0,40}") {
+            if let Ok(uri) = text.parse::<DeviceUri>() {
+                prop_assert_eq!(uri.to_string().parse(), Ok(uri));
+            }
+        }
+    }
+}
