@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tentpeg_tools::info::{self, InfoArgs};
 use tentpeg_tools::interrupt::{self, Interrupt};
+use tentpeg_tools::replay::command::{self as replay, ReplayArgs};
 use tentpeg_tools::report::{self, Report};
 
 /// Moves blocks between NVMe controllers and memory.
@@ -24,6 +25,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Replay a KV-cache trace, and check every byte
+    ///
+    /// A request's blocks are visited in order. A block that is held, behind hits only, is read from the device into a
+    /// paged pool; any other is written. Every byte that is read is compared with what was written.
+    ///
+    /// Example: tentpeg replay --trace conversation_trace.jsonl --slots 16384
+    Replay(ReplayArgs),
     /// Show what a device is, what fits into its commands, and its health
     ///
     /// Example: tentpeg info model:size=4GiB,lba=4096
@@ -37,6 +45,10 @@ fn main() -> ExitCode {
         Err(error) => return fail(&format!("cannot handle Ctrl-C: {error}")),
     };
     match cli.command {
+        Command::Replay(args) => match replay::run(&args, &interrupt) {
+            Ok(report) => finish(&report, args.json),
+            Err(error) => fail(&error.to_string()),
+        },
         Command::Info(args) => match info::run(&args) {
             Ok(rows) => print(&if args.json { report::json(&rows) } else { report::table(&rows) }),
             Err(error) => fail(&error.to_string()),

@@ -17,6 +17,8 @@ pub const MEMORY_PAGE: u64 = 4096;
 /// Tokens in a block of a trace.
 pub const TOKENS_PER_BLOCK: u64 = 512;
 
+const _: () = assert!(MEMORY_PAGE.is_multiple_of(TOKENS_PER_BLOCK));
+
 /// Sizes that do not go together. The caller is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum GeometryError {
@@ -149,8 +151,9 @@ impl Geometry {
     }
 
     /// Bytes of KV cache that a block of this size makes of a token.
-    pub fn bytes_per_token(&self) -> f64 {
-        self.block as f64 / TOKENS_PER_BLOCK as f64
+    pub fn bytes_per_token(&self) -> u64 {
+        // Without a remainder: a block is whole memory pages.
+        self.block / TOKENS_PER_BLOCK
     }
 }
 
@@ -174,7 +177,7 @@ mod tests {
         assert_eq!(geometry.store_bytes(), 512 << 20);
         assert_eq!(geometry.pool_bytes(), 64 << 20);
         assert_eq!(geometry.slot_offset(3), 3 << 17);
-        assert_eq!(geometry.bytes_per_token(), 256.0);
+        assert_eq!(geometry.bytes_per_token(), 256);
     }
 
     #[test]

@@ -3,15 +3,15 @@
 use std::fmt;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
-use tentpeg_driver::spec::status::Status;
-use tentpeg_engine::{RequestError, SubmitError, TooManyBatches, TransferState};
+use tentpeg_engine::{SubmitError, TooManyBatches};
 use thiserror::Error;
 
 use super::cache::{Decision, Kind};
 use super::payload::Mismatch;
 use super::schedule::RequestNumber;
 use super::source::SourceError;
+use crate::failure::TaskFailure;
+use crate::report::Latency;
 
 /// Counts of I/O that has ended, and of requests all of whose I/O has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,10 +45,6 @@ impl Totals {
     }
 }
 
-/// How long loads took, in nanoseconds, with three digits. A load is that of a request with hits: it begins with the request, and ends
-/// when the last of the request's reads was seen to have ended.
-pub type LoadLatency = Histogram<u64>;
-
 /// An I/O that did not do what it should.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -65,37 +61,18 @@ pub struct Fault {
 pub enum Wrong {
     /// It was read, and other bytes came than were written.
     Bytes(Mismatch),
-    /// It ended other than COMPLETED.
-    State {
-        /// How it ended.
-        state: TransferState,
-        /// What the device said, if it was asked.
-        nvme_status: Option<Status>,
-        /// What is wrong with the request, if it was not let through.
-        refusal: Option<RequestError>,
-    },
+    /// A part of it ended other than COMPLETED: the first one that did.
+    Task(TaskFailure),
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { request: RequestNumber(request), decision: Decision { block, slot, kind, write }, wrong } = self;
         write!(f, "request {request}, slot {slot}: ")?;
-        match wrong {
-            Wrong::Bytes(mismatch) => write!(f, "{mismatch}"),
-            Wrong::State { state, nvme_status, refusal } => {
-                let done = match kind {
-                    Kind::Read => "the read of",
-                    Kind::Write => "the write of",
-                };
-                write!(f, "{done} block {block}, write {write}, ended as {state}")?;
-                if let Some(status) = nvme_status {
-                    write!(f, ": {status}")?;
-                }
-                if let Some(refusal) = refusal {
-                    write!(f, ": {refusal}")?;
-                }
-                Ok(())
-            }
+        match (wrong, kind) {
+            (Wrong::Bytes(mismatch), _) => write!(f, "{mismatch}"),
+            (Wrong::Task(failure), Kind::Read) => write!(f, "reading block {block}, write {write}: {failure}"),
+            (Wrong::Task(failure), Kind::Write) => write!(f, "writing block {block}, write {write}: {failure}"),
         }
     }
 }
@@ -162,8 +139,9 @@ pub struct Outcome {
     pub totals: Totals,
     /// From before the first request until the last I/O had ended and its bytes were compared.
     pub elapsed: Duration,
-    /// How long loads took.
-    pub load_latency: LoadLatency,
+    /// How long loads took: of each request with hits, from its begin until the last of its reads was seen to have ended. To begin
+    /// includes the wait for slots and pool blocks.
+    pub load_latency: Latency,
     /// What went wrong with single blocks.
     pub faults: Faults,
     /// Why it ended early, if it did.

@@ -11,22 +11,21 @@ use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
-use tentpeg_engine::{Batch, Engine, OpCode, SegmentId, TransferState};
+use tentpeg_engine::{Batch, Engine, OpCode, SegmentId};
 
 use super::Request;
 use super::cache::{Decision, Kind, Prefix, SlotCache};
 use super::geometry::Geometry;
-use super::outcome::{Fault, Faults, LoadLatency, Outcome, Stop, Totals, Wrong};
+use super::outcome::{Fault, Faults, Outcome, Stop, Totals, Wrong};
 use super::payload::Payload;
 use super::pool::Pool;
 use super::schedule::{Io, RequestNumber, Schedule};
 use super::source::SourceError;
+use crate::failure::{STALLED, TaskFailure};
+use crate::report::Latency;
 
 /// How long to wait for one block before looking at the others and at whoever watches.
 const GLANCE: Duration = Duration::from_millis(1);
-/// How long the device may end nothing before it counts as stalled.
-const STALL: Duration = Duration::from_secs(60);
 
 /// Whoever watches a replay. Called between two blocks, in the replay's thread.
 pub trait Observer {
@@ -72,7 +71,7 @@ pub struct Runner<'a, O> {
     loads: HashMap<RequestNumber, Load>,
     requests: Vec<tentpeg_engine::Request>,
     totals: Totals,
-    load_latency: LoadLatency,
+    load_latency: Latency,
     faults: Faults,
 }
 
@@ -99,7 +98,7 @@ impl<'a, O: Observer> Runner<'a, O> {
             loads: HashMap::new(),
             requests: Vec::with_capacity(geometry.pages_per_block()),
             totals: Totals::default(),
-            load_latency: Histogram::new(3).expect("three digits are among those that it can have"),
+            load_latency: Latency::default(),
             faults: Faults::default(),
         }
     }
@@ -170,18 +169,11 @@ impl<'a, O: Observer> Runner<'a, O> {
     /// Prepares the pool block and hands it to the engine.
     fn submit(&mut self, io: Io, decision: Decision) -> Result<(), Stop> {
         let payload = Payload::new(decision.block, decision.write);
-        let opcode = match io.kind() {
-            Kind::Read => {
-                self.pool.poison(io.pool_block(), &payload);
-                OpCode::Read
-            }
-            Kind::Write => {
-                self.pool.fill(io.pool_block(), &payload);
-                OpCode::Write
-            }
-        };
-        let at = self.geometry.slot_offset(io.slot());
-        self.pool.requests(io.pool_block(), opcode, self.target_id, at, &mut self.requests);
+        match io.kind() {
+            Kind::Read => self.pool.poison(io.pool_block(), &payload),
+            Kind::Write => self.pool.fill(io.pool_block(), &payload),
+        }
+        self.prepare_requests(&io);
         let submitted = self.engine.allocate_batch(self.requests.len() as u32).map_err(Stop::from).and_then(|batch| {
             self.engine.submit(&batch, &self.requests)?;
             Ok(batch)
@@ -211,10 +203,10 @@ impl<'a, O: Observer> Runner<'a, O> {
 
     /// Returns once at least one more block has ended and has been looked at.
     fn wait_for_an_end(&mut self) -> Result<(), Stop> {
-        let deadline = Instant::now() + STALL;
+        let deadline = Instant::now() + STALLED;
         while !self.look_at_ended() {
             if Instant::now() >= deadline {
-                return Err(Stop::Stalled { in_flight: self.flights.len(), limit: STALL });
+                return Err(Stop::Stalled { in_flight: self.flights.len(), limit: STALLED });
             }
             if let Some(oldest) = self.flights.front() {
                 // Not to end within a glance is no error.
@@ -254,15 +246,8 @@ impl<'a, O: Observer> Runner<'a, O> {
     /// Compares what was read, counts, and gives back the slot and the pool block.
     fn look_at(&mut self, flight: Flight, at: Instant) {
         let Flight { io, decision, batch } = flight;
-        let wrong = match state_of(&batch) {
-            Some(wrong) => Some(wrong),
-            None if io.kind() == Kind::Read => {
-                let payload = Payload::new(decision.block, decision.write);
-                self.pool.verify(io.pool_block(), &payload).err().map(Wrong::Bytes)
-            }
-            None => None,
-        };
-        let moved = if matches!(wrong, Some(Wrong::State { .. })) { 0 } else { self.geometry.block() };
+        let wrong = self.what_is_wrong(&io, &decision, &batch);
+        let moved = if matches!(wrong, Some(Wrong::Task(_))) { 0 } else { self.geometry.block() };
         match io.kind() {
             Kind::Read => {
                 self.totals.reads += 1;
@@ -284,28 +269,38 @@ impl<'a, O: Observer> Runner<'a, O> {
         }
     }
 
+    fn what_is_wrong(&mut self, io: &Io, decision: &Decision, batch: &Batch) -> Option<Wrong> {
+        if batch.overall().unsuccessful > 0 {
+            // As they were submitted: the list has been used for others since.
+            self.prepare_requests(io);
+            return TaskFailure::of(batch, &self.requests).into_iter().next().map(Wrong::Task);
+        }
+        match io.kind() {
+            Kind::Read => {
+                let payload = Payload::new(decision.block, decision.write);
+                self.pool.verify(io.pool_block(), &payload).err().map(Wrong::Bytes)
+            }
+            Kind::Write => None,
+        }
+    }
+
+    /// Sets `requests` to those of a block.
+    fn prepare_requests(&mut self, io: &Io) {
+        let opcode = match io.kind() {
+            Kind::Read => OpCode::Read,
+            Kind::Write => OpCode::Write,
+        };
+        let at = self.geometry.slot_offset(io.slot());
+        self.pool.requests(io.pool_block(), opcode, self.target_id, at, &mut self.requests);
+    }
+
     fn request_ended(&mut self, number: RequestNumber) {
         self.totals.requests += 1;
         if let Some(Load { began, loaded: Some(loaded) }) = self.loads.remove(&number) {
-            let nanoseconds = u64::try_from(loaded.duration_since(began).as_nanos()).unwrap_or(u64::MAX);
-            // A histogram that grows by itself takes any value; 0 would be counted as 1.
-            self.load_latency.saturating_record(nanoseconds);
+            self.load_latency.record(loaded.duration_since(began));
         }
         self.observer.request_ended(&self.totals);
     }
-}
-
-/// How the transfer of a block went wrong; `None` when every page of it has COMPLETED.
-fn state_of(batch: &Batch) -> Option<Wrong> {
-    if batch.overall().unsuccessful == 0 {
-        return None;
-    }
-    (0..batch.tasks()).find_map(|task| {
-        let state = batch.status(task).ok()?.state;
-        let nvme_status = batch.nvme_status(task).ok()?;
-        let refusal = batch.refusal(task).ok()?;
-        (state != TransferState::Completed).then_some(Wrong::State { state, nvme_status, refusal })
-    })
 }
 
 #[cfg(test)]
