@@ -44,19 +44,19 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["requests", "seed"])]
     pub trace: Option<PathBuf>,
     /// Requests to generate
-    #[arg(long, value_name = "NUMBER", default_value_t = DEFAULT_REQUESTS, value_parser = at_least_one::<NonZeroU64>)]
+    #[arg(long, value_name = "NUMBER", default_value_t = DEFAULT_REQUESTS, value_parser = at_least_one::<NonZeroU64>, allow_negative_numbers = true)]
     pub requests: NonZeroU64,
     /// Which of the generator's traces
-    #[arg(long, value_name = "NUMBER", default_value_t = generator::DEFAULT_SEED, value_parser = any_number)]
+    #[arg(long, value_name = "NUMBER", default_value_t = generator::DEFAULT_SEED, value_parser = any_number, allow_negative_numbers = true)]
     pub seed: u64,
     /// Blocks that the device holds; the least recently used is evicted
-    #[arg(long, value_name = "BLOCKS", default_value_t = DEFAULT_SLOTS, value_parser = at_least_one::<NonZeroU32>)]
+    #[arg(long, value_name = "BLOCKS", default_value_t = DEFAULT_SLOTS, value_parser = at_least_one::<NonZeroU32>, allow_negative_numbers = true)]
     pub slots: NonZeroU32,
     /// Blocks that the pool in memory holds; a request with more goes through it in parts
-    #[arg(long, value_name = "BLOCKS", default_value_t = DEFAULT_POOL, value_parser = at_least_one::<NonZeroU32>)]
+    #[arg(long, value_name = "BLOCKS", default_value_t = DEFAULT_POOL, value_parser = at_least_one::<NonZeroU32>, allow_negative_numbers = true)]
     pub pool: NonZeroU32,
     /// Requests whose reads and writes overlap
-    #[arg(long, value_name = "REQUESTS", default_value_t = DEFAULT_IN_FLIGHT, value_parser = at_least_one::<NonZeroU32>)]
+    #[arg(long, value_name = "REQUESTS", default_value_t = DEFAULT_IN_FLIGHT, value_parser = at_least_one::<NonZeroU32>, allow_negative_numbers = true)]
     pub in_flight: NonZeroU32,
     /// Bytes of a block, the KV cache of 512 tokens: contiguous on the device; a multiple of --page
     #[arg(long, value_name = "SIZE", default_value_t = DEFAULT_BLOCK)]
