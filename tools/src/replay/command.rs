@@ -302,3 +302,6 @@ fn report(outcome: &Outcome, both_sides: BothSides) -> Report {
     report.add_both_sides(both_sides);
     report
 }
+
+#[cfg(test)]
+mod tests;
