@@ -4,6 +4,7 @@
 //! A subcommand opens a device, moves bytes, and gives a [`Report`](report::Report), which is shown as a table or as JSON. Counts of
 //! the two sides of a device are compared in [`both_sides`]; Ctrl-C is an [`Interrupt`](interrupt::Interrupt) that loops look at.
 
+pub mod bench;
 pub mod both_sides;
 pub mod device;
 pub mod failure;

@@ -2,10 +2,12 @@
 //!
 //! 0: done; 1: an error, named in one line on standard error; 2: a wrong command line; 130: interrupted.
 
+use std::error::Error;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use tentpeg_tools::bench::{self, BenchArgs};
 use tentpeg_tools::info::{self, InfoArgs};
 use tentpeg_tools::interrupt::{self, Interrupt};
 use tentpeg_tools::replay::command::{self as replay, ReplayArgs};
@@ -36,6 +38,10 @@ enum Command {
     ///
     /// Example: tentpeg info model:size=4GiB,lba=4096
     Info(InfoArgs),
+    /// Measure how fast requests of one size go to and from a device
+    ///
+    /// Prints requests, GB/s, blocks a second and latency. Example: tentpeg bench model:store=null --depth 32 --time 2s
+    Bench(BenchArgs),
 }
 
 fn main() -> ExitCode {
@@ -45,19 +51,21 @@ fn main() -> ExitCode {
         Err(error) => return fail(&format!("cannot handle Ctrl-C: {error}")),
     };
     match cli.command {
-        Command::Replay(args) => match replay::run(&args, &interrupt) {
-            Ok(report) => finish(&report, args.json),
-            Err(error) => fail(&error.to_string()),
-        },
+        Command::Replay(args) => finish(replay::run(&args, &interrupt), args.json),
         Command::Info(args) => match info::run(&args) {
             Ok(rows) => print(&if args.json { report::json(&rows) } else { report::table(&rows) }),
             Err(error) => fail(&error.to_string()),
         },
+        Command::Bench(args) => finish(bench::run(&args, &interrupt), args.json),
     }
 }
 
 /// Prints a report on standard output. The exit status says whether the run was whole and right.
-fn finish(report: &Report, json: bool) -> ExitCode {
+fn finish(result: Result<Report, impl Error>, json: bool) -> ExitCode {
+    let report = match result {
+        Ok(report) => report,
+        Err(error) => return fail(&error.to_string()),
+    };
     let printed = print(&if json { report.json() } else { report.table() });
     if let Some(errors) = report.errors.summary() {
         return fail(&errors);

@@ -1,10 +1,12 @@
 //! A progress bar on standard error, when that is a terminal; else nothing is written.
 
+use std::time::Duration;
+
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-use crate::units::{About, Count};
+use crate::units::{About, Count, Elapsed};
 
-/// A bar over `length` things of a run, with how many there are a second and what is left. Remove it by
+/// A bar over `length` things of a run, with what is left to do. Remove it by
 /// [`finish_and_clear`](ProgressBar::finish_and_clear) before anything else is printed.
 pub fn over_things(length: u64, name: &'static str) -> ProgressBar {
     let style = format!("{{bar:40}} {{position}} of {{length}} {name}, {{eta}} left");
@@ -14,6 +16,14 @@ pub fn over_things(length: u64, name: &'static str) -> ProgressBar {
 /// The same over bytes.
 pub fn over_bytes(length: u64) -> ProgressBar {
     bar(length, "{bar:40} {position} of {length}, {eta} left", |bytes| About(bytes).to_string())
+}
+
+/// The same over a time, in milliseconds.
+pub fn over_time(length: Duration) -> ProgressBar {
+    let milliseconds = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+    bar(milliseconds, "{bar:40} {position} of {length}", |milliseconds| {
+        Elapsed(Duration::from_millis(milliseconds)).to_string()
+    })
 }
 
 fn bar(length: u64, style: &str, show: fn(u64) -> String) -> ProgressBar {
@@ -36,7 +46,7 @@ mod tests {
 
     #[test]
     fn a_bar_counts_where_there_is_no_terminal() {
-        for bar in [over_things(10, "requests"), over_bytes(10)] {
+        for bar in [over_things(10, "requests"), over_bytes(10), over_time(Duration::from_millis(10))] {
             bar.inc(4);
             assert_eq!((bar.position(), bar.length()), (4, Some(10)));
             bar.finish_and_clear();

@@ -4,7 +4,10 @@
 //! Sizes that people write are read by [`ByteSize`](tentpeg_engine::ByteSize).
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
+
+use thiserror::Error;
 
 /// Units of [`About`], largest first, with how many bits they shift.
 const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
@@ -61,6 +64,36 @@ impl fmt::Display for Elapsed {
             _ => ("s", 1e9),
         };
         f.pad(&format!("{} {unit}", three_digits(nanoseconds as f64 / in_ns)))
+    }
+}
+
+/// A length of time as users write it: a whole number with its unit, `500ms`, `10s`, `2min`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Time(pub Duration);
+
+/// A text that is no [`Time`].
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("'{text}' is no time: write a whole number and ms, s or min, such as 500ms or 10s; at most 10,000min")]
+pub struct TimeError {
+    /// The text.
+    pub text: String,
+}
+
+impl FromStr for Time {
+    type Err = TimeError;
+
+    fn from_str(text: &str) -> Result<Self, TimeError> {
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let milliseconds: Option<u64> = match unit {
+            "ms" => Some(1),
+            "s" => Some(1000),
+            "min" => Some(60_000),
+            _ => None,
+        };
+        let product = number.parse::<u64>().ok().zip(milliseconds).and_then(|(number, unit)| number.checked_mul(unit));
+        let time = product.filter(|milliseconds| *milliseconds <= 600_000_000).map(Duration::from_millis);
+        time.map(Self).ok_or_else(|| TimeError { text: text.to_owned() })
     }
 }
 

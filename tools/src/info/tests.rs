@@ -48,10 +48,12 @@ fn what_does_not_apply_is_left_out() {
 #[test]
 fn warnings_and_temperature_are_in_words() {
     use tentpeg_driver::spec::log::CriticalWarning;
-    let mut smart = SmartLog::default();
-    smart.critical_warning = CriticalWarning::TEMPERATURE | CriticalWarning::READ_ONLY;
-    smart.composite_temperature = 300.into();
-    smart.data_units_read = u128::MAX.into();
+    let mut smart = SmartLog {
+        critical_warning: CriticalWarning::TEMPERATURE | CriticalWarning::READ_ONLY,
+        composite_temperature: 300.into(),
+        data_units_read: u128::MAX.into(),
+        ..SmartLog::default()
+    };
     let table = crate::report::table(&health(&smart));
     assert!(table.contains("critical warnings     temperature, read only\n"), "{table}");
     assert!(table.contains("27 °C"), "{table}");

@@ -3,6 +3,21 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
+fn times_as_users_write_them() {
+    for (text, milliseconds) in
+        [("0s", 0), ("500ms", 500), ("10s", 10_000), ("2min", 120_000), ("10000min", 600_000_000)]
+    {
+        assert_eq!(text.parse(), Ok(Time(Duration::from_millis(milliseconds))), "{text}");
+    }
+    for text in
+        ["", "5", "s", "-1s", "1.5s", "5 s", "5h", "5S", "10001min", "18446744073709551615min", "99999999999999999999s"]
+    {
+        let message = text.parse::<Time>().unwrap_err().to_string();
+        assert!(message.starts_with(&format!("'{text}' is no time: ")), "{message}");
+    }
+}
+
+#[test]
 fn numbers_for_readers() {
     for (bytes, text) in [
         (0, "0 B"),
