@@ -13,6 +13,7 @@ use tentpeg_tools::copy::write::{self, WriteArgs};
 use tentpeg_tools::copy::{Copied, CopyError};
 use tentpeg_tools::info::{self, InfoArgs};
 use tentpeg_tools::interrupt::{self, Interrupt};
+use tentpeg_tools::replay::command::{self as replay, ReplayArgs};
 use tentpeg_tools::report::{self, Report};
 
 /// Moves blocks between NVMe controllers and memory.
@@ -29,6 +30,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Replay a KV-cache trace, and check every byte
+    ///
+    /// A request's blocks are visited in order. A block that is held, behind hits only, is read from the device into a
+    /// paged pool; any other is written. Every byte that is read is compared with what was written.
+    ///
+    /// Example: tentpeg replay --trace conversation_trace.jsonl --slots 16384
+    Replay(ReplayArgs),
     /// Show what a device is, what fits into its commands, and its health
     #[command(after_help = "Example:\n  tentpeg info model:size=4GiB,lba=4096")]
     Info(InfoArgs),
@@ -59,6 +67,7 @@ fn main() -> ExitCode {
         Err(error) => return fail(&format!("cannot handle Ctrl-C: {error}")),
     };
     match cli.command {
+        Command::Replay(args) => finish(replay::run(&args, &interrupt), args.json),
         Command::Info(args) => match info::run(&args) {
             Ok(rows) => print(&if args.json { report::json(&rows) } else { report::table(&rows) }),
             Err(error) => fail(&error.to_string()),

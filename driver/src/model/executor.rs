@@ -15,6 +15,7 @@ use super::queues::{CompletionQueue, Queues, SubmissionQueue};
 use super::registers::{AdminQueues, Transition};
 use super::transfer::Transfer;
 use super::violation::{Target, Violation};
+use crate::spec::command::Sqe;
 use crate::spec::status::Status;
 
 /// Commands of one queue in a turn.
@@ -160,9 +161,9 @@ impl Core {
     fn serve_io(&mut self, reach: &Reach<'_>, qid: u16, budget: usize) -> Result<usize, Fatal> {
         let Self { board, namespace, transfer, queues, admin, epoch, .. } = self;
         let Some((sq, cq)) = queues.pair(qid) else { return Ok(0) };
-        let mut done = 0;
+        let (mut sqe, mut done) = (Sqe::ZERO, 0);
         while done < budget && !sq.is_empty() && has_room(board, cq, *epoch) {
-            let sqe = sq.fetch(reach).map_err(|fault| fatal(board, Target::SubmissionQueue { qid }, fault))?;
+            sq.fetch(reach, &mut sqe).map_err(|fault| fatal(board, Target::SubmissionQueue { qid }, fault))?;
             board.counters.io_sqes.add(1);
             let status = match namespace.execute(reach, board, transfer, qid, &sqe) {
                 Ok(()) => Status::SUCCESS,
@@ -195,7 +196,8 @@ impl Core {
             } else if sq.is_empty() {
                 break;
             } else {
-                let sqe = sq.fetch(reach).map_err(|fault| fatal(board, Target::SubmissionQueue { qid: 0 }, fault))?;
+                let mut sqe = Sqe::ZERO;
+                sq.fetch(reach, &mut sqe).map_err(|fault| fatal(board, Target::SubmissionQueue { qid: 0 }, fault))?;
                 board.counters.admin_sqes.add(1);
                 let reply = admin.execute(reach, board, &mut self.transfer, queues, &mut self.namespace, &sqe);
                 worked = true;

@@ -7,7 +7,7 @@
 //! It follows NVM Express Base 2.1, the NVM Command Set 1.1 and the PCIe Transport 1.1. It knows nothing of the
 //! driver's queues or controller, so that the two sides cannot share a mistake.
 //!
-//! From outside in: the [`board`] holds what the two ends share (`registers`, `doorbells`, counters, violations);
+//! From outside in: the `board` holds what the two ends share (`registers`, `doorbells`, counters, violations);
 //! the `executor` takes turns over `queues`; `admin` and `namespace` execute commands; `transfer` and `prp` find
 //! their memory through the `iommu`; a `store` holds the blocks.
 

@@ -146,3 +146,6 @@ impl PrpWalk {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

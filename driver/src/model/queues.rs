@@ -62,13 +62,14 @@ impl SubmissionQueue {
         self.head as u16
     }
 
-    /// Fetches the entry at the head. The caller has seen that there is one.
+    /// Fetches the entry at the head into `sqe`. The caller has seen that there is one.
     #[inline]
-    pub(super) fn fetch(&mut self, reach: &Reach<'_>) -> Result<Sqe, Fault> {
-        let bytes: [u8; SQE_BYTES as usize] =
-            reach.read(self.base.wrapping_add(u64::from(self.head) * SQE_BYTES), &mut self.hint)?;
+    pub(super) fn fetch(&mut self, reach: &Reach<'_>, sqe: &mut Sqe) -> Result<(), Fault> {
+        let address = self.base.wrapping_add(u64::from(self.head) * SQE_BYTES);
+        let bytes: &mut [u8; SQE_BYTES as usize] = zerocopy::transmute_mut!(sqe);
+        reach.read(address, bytes, &mut self.hint)?;
         self.head = next(self.head, self.size);
-        Ok(zerocopy::transmute!(bytes))
+        Ok(())
     }
 }
 

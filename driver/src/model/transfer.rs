@@ -39,8 +39,10 @@ impl Transfer {
             return Err(permanent(StatusCode::INVALID_FIELD_IN_COMMAND));
         }
         let walked = self.walk.walk(reach, self.page_size, (sqe.prp1, sqe.prp2), len);
-        board.counters.prp_list_entries.add(self.walk.list_entries());
-        board.counters.prp_list_pages.add(self.walk.list_pages());
+        if self.walk.list_pages() > 0 {
+            board.counters.prp_list_entries.add(self.walk.list_entries());
+            board.counters.prp_list_pages.add(self.walk.list_pages());
+        }
         if let Err(error) = walked {
             return Err(refuse_walk(board, sqid, sqe.cid, error));
         }

@@ -63,29 +63,31 @@ impl<'a> Reach<'a> {
         hint: &mut Hint,
     ) -> Result<Piece<'_>, Fault> {
         let refused = |kind| Fault { address, wanted, kind };
-        let mapping = self.find(address, hint).ok_or(refused(FaultKind::Unmapped))?;
+        let (mapping, offset) = self.find(address, hint).ok_or(refused(FaultKind::Unmapped))?;
         if !mapping.access.contains(wanted) {
             return Err(refused(FaultKind::Denied));
         }
-        let offset = address - mapping.range.start().get();
         let len = len.min(mapping.range.len() - offset);
         // SAFETY: `offset` is less than the mapping's length, all of which is mapped in this process.
         let base = unsafe { mapping.base.add(offset as usize) };
         Ok(Piece { base, len: len as usize, reach: PhantomData })
     }
 
-    /// Reads `N` bytes.
+    /// Reads `N` bytes into `to`: in place, so that an entry is copied once.
     #[inline]
-    pub(in crate::model) fn read<const N: usize>(&self, address: u64, hint: &mut Hint) -> Result<[u8; N], Fault> {
-        let mut bytes = [0; N];
+    pub(in crate::model) fn read<const N: usize>(
+        &self,
+        address: u64,
+        to: &mut [u8; N],
+        hint: &mut Hint,
+    ) -> Result<(), Fault> {
         let piece = self.piece(address, N as u64, Access::DEVICE_READS, hint)?;
-        if piece.len == N {
-            // SAFETY: the piece has N bytes (see `Piece`), `bytes` is ours.
-            unsafe { ptr::copy_nonoverlapping(piece.base.as_ptr(), bytes.as_mut_ptr(), N) };
-        } else {
-            self.read_across(address, &mut bytes, hint)?;
+        if piece.len != N {
+            return self.read_across(address, to, hint);
         }
-        Ok(bytes)
+        // SAFETY: the piece has N bytes (see `Piece`), `to` is ours.
+        unsafe { ptr::copy_nonoverlapping(piece.base.as_ptr(), to.as_mut_ptr(), N) };
+        Ok(())
     }
 
     /// Reads the 64-bit words from `address` on into the whole of `words`.
@@ -128,16 +130,27 @@ impl<'a> Reach<'a> {
         Ok(())
     }
 
+    /// The mapping that `address` lies in, and how far in.
     #[inline]
-    fn find(&self, address: u64, hint: &mut Hint) -> Option<&Mapping> {
-        let holds = |mapping: &&Mapping| mapping.range.start().get() <= address && address < mapping.range.end();
-        if let Some(mapping) = self.mappings.get(hint.0).filter(holds) {
-            return Some(mapping);
+    fn find(&self, address: u64, hint: &mut Hint) -> Option<(&Mapping, u64)> {
+        if let Some(mapping) = self.mappings.get(hint.0) {
+            let offset = address.wrapping_sub(mapping.range.start().get());
+            if offset < mapping.range.len() {
+                return Some((mapping, offset));
+            }
         }
+        self.search(address, hint)
+    }
+
+    /// Out of the way of those who find it by the hint.
+    #[cold]
+    #[inline(never)]
+    fn search(&self, address: u64, hint: &mut Hint) -> Option<(&Mapping, u64)> {
         let at = self.mappings.partition_point(|mapping| mapping.range.end() <= address);
-        let mapping = self.mappings.get(at).filter(holds)?;
+        let mapping = self.mappings.get(at)?;
+        let offset = address.checked_sub(mapping.range.start().get())?;
         hint.0 = at;
-        Some(mapping)
+        Some((mapping, offset))
     }
 }
 

@@ -77,3 +77,6 @@ impl Store {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

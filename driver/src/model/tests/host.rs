@@ -17,6 +17,9 @@ use crate::spec::status::StatusCode;
 /// Turns after which what did not happen will not happen.
 pub(super) const PATIENCE: usize = 1000;
 
+/// Bytes of a small ring: a multiple of every memory page that a test sets, and aligned as much.
+const RING: usize = 16 << 10;
+
 pub(super) fn count(entries: u32) -> ZeroesBased<u16> {
     ZeroesBased::<u16>::from_count(entries).unwrap()
 }
@@ -134,11 +137,15 @@ impl Host {
     }
 
     pub(super) fn enable(&mut self) {
+        self.enable_as(cc(true));
+    }
+
+    pub(super) fn enable_as(&mut self, cc: Cc) {
         // Rings begin anew with every enable, and so do handles.
         self.admin.cq.view().fill(0);
         (self.admin.tail, self.admin.head, self.admin.phase) = (0, 0, true);
         (self.admin.sq_bell, self.admin.cq_bell) = bells(&self.function, 0);
-        self.write_cc(cc(true));
+        self.write_cc(cc);
         assert!(self.wait(|host| host.csts().rdy()), "never ready: {:?}", self.csts());
     }
 
@@ -221,8 +228,8 @@ fn pair(function: &ModelFunction, space: &Arc<DmaSpace>, qid: u16, size: u32) ->
     Pair {
         sqid: qid,
         size,
-        sq: memory(space, size as usize * 64, Access::DEVICE_READS),
-        cq: memory(space, size as usize * 16, Access::DEVICE_WRITES),
+        sq: memory(space, (size as usize * 64).max(RING), Access::DEVICE_READS),
+        cq: memory(space, (size as usize * 16).max(RING), Access::DEVICE_WRITES),
         tail: 0,
         head: 0,
         phase: true,
