@@ -255,12 +255,15 @@ impl Batch {
     /// How all tasks stand: a few atomic loads.
     #[inline]
     pub fn overall(&self) -> BatchStatus {
-        // The tail first: what has ended may then be of later tasks too, never the other way round.
-        let tasks = self.shared.tail();
-        let invalid = self.shared.invalid.load(Ordering::Acquire);
-        let ended = self.shared.ended.load(Ordering::Acquire);
-        let unsuccessful = self.shared.unsuccessful.load(Ordering::Relaxed) + invalid;
-        BatchStatus { tasks, ended: (ended + invalid).min(tasks), unsuccessful }
+        let shared = &*self.shared;
+        let invalid = shared.invalid.load(Ordering::Acquire);
+        let ended = shared.ended.load(Ordering::Acquire) + invalid;
+        let unsuccessful = shared.unsuccessful.load(Ordering::Relaxed) + invalid;
+        // The tail last: each task that is counted above is then among `tasks`. Read before, a task that was
+        // appended and ended meanwhile would stand for an older one that is pending.
+        let tasks = shared.tail();
+        // A task that failed since `ended` was read is counted with its end, at the next look.
+        BatchStatus { tasks, ended, unsuccessful: unsuccessful.min(ended) }
     }
 
     /// Gives up the tasks of which no command has been issued; they end as CANCELED at the lane's next turn. The
@@ -297,3 +300,6 @@ impl Batch {
         self.shared.task(task).ok_or(NoSuchTask { task, tasks })
     }
 }
+
+#[cfg(test)]
+mod tests;

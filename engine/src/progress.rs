@@ -56,3 +56,6 @@ impl Progress {
         self.now() != seen
     }
 }
+
+#[cfg(test)]
+mod tests;
