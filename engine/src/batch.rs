@@ -12,7 +12,7 @@ use tentpeg_driver::spec::status::Status;
 use thiserror::Error;
 
 use crate::admission::RequestError;
-use crate::progress::Progress;
+use crate::progress::{self, Progress};
 use crate::task::{Task, TaskList, Work};
 use crate::{TransferState, TransferStatus};
 
@@ -277,7 +277,7 @@ impl Batch {
     /// # Errors
     /// [`WaitError`] after `limit`. The tasks go on, and so does the use of their memory.
     pub fn wait(&self, limit: Duration) -> Result<BatchStatus, WaitError> {
-        let deadline = Instant::now() + limit;
+        let deadline = progress::deadline(limit);
         loop {
             let seen = self.shared.progress.now();
             let status = self.overall();

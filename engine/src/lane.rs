@@ -20,6 +20,7 @@ use crate::TransferState;
 use crate::batch::Shared;
 use crate::counters::{LaneCounters, SharedCounters};
 use crate::planning::{self, Cursor, MAX_EXTENTS, Step};
+use crate::progress;
 
 pub(crate) use thread::LaneThread;
 
@@ -268,7 +269,7 @@ impl Lane {
 
     /// Gives up what has no command in flight, and waits up to `limit` for the rest. Whether all has ended.
     pub(crate) fn drain(&mut self, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
+        let deadline = progress::deadline(limit);
         loop {
             self.take_in();
             for active in self.active.iter().flatten() {

@@ -96,6 +96,17 @@ fn a_wait_says_how_many_are_left() {
     assert_eq!(batch.status(0).unwrap().state, TransferState::Pending, "they go on");
 }
 
+#[test]
+fn a_wait_may_be_as_long_as_one_likes() {
+    let batch = batch();
+    batch.append([VALID].into_iter()).unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| batch.wait(Duration::MAX));
+        end(&batch, 0);
+        assert!(waiter.join().expect("no panic").is_ok());
+    });
+}
+
 /// One task never ends, so the batch is never finished, whatever is appended and ends meanwhile.
 #[test]
 fn a_batch_is_not_finished_while_a_task_of_it_is_pending() {
