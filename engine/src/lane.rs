@@ -249,14 +249,15 @@ impl Lane {
         planned
     }
 
-    /// Issues one task whose common command has failed.
+    /// Issues the part of a task whose common command has failed: all of it, or the last part of a long one.
     fn plan_alone(&mut self, place: u32, task: u32) -> usize {
         let Self { pair, active, extents, counters, free_places, limits, nsid, .. } = self;
         let Some(slot) = active.get_mut(place as usize) else { return 0 };
         let Some(entry) = slot else { return 0 };
         // It was counted as in flight when its common command failed.
         entry.in_flight -= 1;
-        let cursor = Cursor { task, planned: 0 };
+        let planned = entry.batch.task(task).map_or(0, |task| planning::start_of_last_command(task.work(), limits));
+        let cursor = Cursor { task, planned };
         match planning::next_command(&entry.batch, cursor, task + 1, true, *nsid, limits, extents) {
             Some(step) => issue(pair, entry, place, &step, extents, counters),
             None => skip(&entry.batch, task),

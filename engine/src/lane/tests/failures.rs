@@ -54,6 +54,28 @@ fn of_a_joint_command_that_fails_only_the_bad_task_does() {
     bench.close();
 }
 
+/// The last part of a long task shares a command with the next task; when that fails the last part is what must be
+/// asked for again, and not the first.
+#[test]
+fn a_long_task_whose_last_part_was_joined_is_asked_for_to_its_end() {
+    for (kept, expected) in [(4, [Failed, Failed]), (5, [Completed, Failed]), (6, [Completed, Completed])] {
+        let (mut bench, _folder) = shortened(kept, ",mdts=1");
+        // Two blocks a command: blocks 0 and 1, 2 and 3, then 4 with the next task's 5.
+        let batch = bench.submit(&[bench.read(0, 0, 5 * BLOCK), bench.read(16 * BLOCK, 5 * BLOCK, BLOCK)]);
+        let before = bench.engine.counters();
+        bench.run();
+        let after = bench.engine.counters();
+        let again = if kept < 6 { 2 } else { 0 };
+        assert_eq!(after.commands - before.commands, 3 + again, "{kept} blocks");
+        assert_eq!(after.bytes_read - before.bytes_read, (6 + again) * BLOCK, "{kept} blocks");
+        assert_eq!(states(&batch), expected, "{kept} blocks");
+        for block in 0..kept.min(5) {
+            bench.check(block * BLOCK, BLOCK, block);
+        }
+        bench.close();
+    }
+}
+
 #[test]
 fn a_long_task_fails_once_whichever_part_does() {
     let (mut bench, _folder) = shortened(5, ",mdts=1");
