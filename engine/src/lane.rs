@@ -299,6 +299,10 @@ impl Lane {
                 }
             }
         }
+        self.active.clear();
+        self.free_places.clear();
+        self.round.clear();
+        self.alone.clear();
     }
 
     /// Gives the queue pair back.

@@ -67,6 +67,26 @@ fn closing_gives_up_what_is_not_issued_and_ends_what_is() {
 }
 
 #[test]
+fn a_lane_that_outlives_its_engine_ends_every_task() {
+    let mut bench = Bench::open("model:size=1MiB", 3, 16 * BLOCK as usize);
+    let requests: Vec<_> = (0..5).rev().map(|block| bench.read(block * BLOCK, block * BLOCK, BLOCK)).collect();
+    let issued = bench.submit(&requests);
+    bench.lane.turn();
+    let unseen = bench.submit(&requests);
+    let Bench { engine, mut lane, memory } = bench;
+    drop(engine);
+    assert_eq!(states(&unseen), [Pending; 5], "nobody has told them");
+    run_until(&mut lane, Lane::is_idle);
+    for batch in [&issued, &unseen] {
+        assert_eq!(states(batch), [Failed; 5]);
+        assert_eq!(batch.overall(), BatchStatus { tasks: 5, ended: 5, unsuccessful: 5 });
+        assert_eq!(batch.nvme_status(0).unwrap(), None, "no device said so");
+    }
+    assert!(!lane.turn(), "and it has no more to do");
+    memory.view().fill(1);
+}
+
+#[test]
 fn an_engine_with_a_thread_is_dropped_in_the_middle() {
     for _ in 0..20 {
         let engine = Engine::open("model:size=64MiB", EngineConfig::default()).unwrap();
