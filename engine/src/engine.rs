@@ -1,6 +1,6 @@
 //! An engine: one device, its lane, its segments, and the memory that requests can name.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::admission::{RequestError, admit};
 use crate::batch::{Batch, SubmitError};
 use crate::counters::{EngineCounters, SharedCounters};
 use crate::device::{Device, OpenError};
-use crate::lane::{Inbox, Lane, LaneThread};
+use crate::lane::{Closing, Inbox, Lane, LaneThread};
 use crate::memory::{Memory, MemoryError};
 use crate::progress::Progress;
 use crate::segment::Segment;
@@ -103,8 +103,8 @@ pub struct Engine {
     live_batches: Arc<AtomicUsize>,
     progress: Arc<Progress>,
     counters: Arc<SharedCounters>,
-    /// Tells a lane that was not given back that the controller has stopped.
-    closed: Arc<AtomicBool>,
+    /// Tells a lane that was not given back.
+    closing: Arc<Closing>,
     config: EngineConfig,
 }
 
@@ -162,7 +162,7 @@ impl Engine {
         let inbox: Inbox = Arc::new(ArrayQueue::new(config.max_batches.max(1)));
         let counters = Arc::<SharedCounters>::default();
         let function = Arc::clone(device.controller.function());
-        let closed = Arc::<AtomicBool>::default();
+        let closing = Arc::<Closing>::default();
         let lane = Lane::new(
             pair,
             function,
@@ -170,7 +170,7 @@ impl Engine {
             device.limits,
             Arc::clone(&inbox),
             Arc::clone(&counters),
-            Arc::clone(&closed),
+            Arc::clone(&closing),
         );
         let engine = Self {
             device: Mutex::new(Some(device)),
@@ -183,7 +183,7 @@ impl Engine {
             live_batches: Arc::default(),
             progress: Arc::default(),
             counters,
-            closed,
+            closing,
             config,
         };
         Ok((engine, lane))
@@ -324,8 +324,10 @@ impl Engine {
     fn shut_down(&mut self, lane: Option<Lane>) -> Result<(), ControllerError> {
         let Some(mut device) = lock(&self.device).take() else { return Ok(()) };
         let Some(mut lane) = lane else {
-            self.closed.store(true, Ordering::Release);
-            return device.controller.shutdown();
+            self.closing.begin();
+            let stopped = device.controller.shutdown();
+            self.closing.finish();
+            return stopped;
         };
         if lane.drain(self.config.drain_timeout) {
             let deleted = device.controller.delete_queue_pair(lane.into_pair());

@@ -4,11 +4,12 @@
 //! an inbox; in a turn it takes them in, reads completions, plans tasks while it has free slots, and rings each
 //! doorbell once. Tasks that are not planned yet are the backlog, so full queues are never a request's error.
 
+mod closing;
 mod thread;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
@@ -22,6 +23,7 @@ use crate::counters::{LaneCounters, SharedCounters};
 use crate::planning::{self, Cursor, MAX_EXTENTS, Step};
 use crate::progress;
 
+pub(crate) use closing::Closing;
 pub(crate) use thread::LaneThread;
 
 /// Commands that a batch may plan before the next one's turn comes.
@@ -67,8 +69,8 @@ pub struct Lane {
     extents: Vec<Extent>,
     counters: LaneCounters,
     shared_counters: Arc<SharedCounters>,
-    /// Set when the engine has closed without this lane: its controller has stopped.
-    closed: Arc<AtomicBool>,
+    /// What the engine says when it closes without this lane.
+    closing: Arc<Closing>,
 }
 
 impl Lane {
@@ -79,7 +81,7 @@ impl Lane {
         limits: Limits,
         inbox: Inbox,
         shared_counters: Arc<SharedCounters>,
-        closed: Arc<AtomicBool>,
+        closing: Arc<Closing>,
     ) -> Self {
         Self {
             pair,
@@ -94,16 +96,15 @@ impl Lane {
             extents: Vec::with_capacity(MAX_EXTENTS),
             counters: LaneCounters::default(),
             shared_counters,
-            closed,
+            closing,
         }
     }
 
     /// One turn: takes batches in, reads completions, plans, and rings the doorbells. Whether there was anything to
     /// do; after an empty turn the controller had the processor. When the engine has closed, tasks end as FAILED.
     pub fn turn(&mut self) -> bool {
-        if self.closed.load(Ordering::Acquire) {
-            self.abandon();
-            return false;
+        if !self.closing.is_open() {
+            return self.end_with_engine();
         }
         let taken = self.take_in();
         let ended = self.complete();
@@ -118,6 +119,18 @@ impl Lane {
             self.pause();
         }
         busy
+    }
+
+    /// The turn of a lane whose engine closes: nothing may be issued any more, and no task can be told before the
+    /// controller has stopped (invariant 7).
+    #[cold]
+    fn end_with_engine(&mut self) -> bool {
+        if self.closing.is_finished() {
+            self.abandon();
+        } else {
+            self.pause();
+        }
+        false
     }
 
     /// Gives the controller the processor, as an empty turn does.

@@ -86,6 +86,37 @@ fn a_lane_that_outlives_its_engine_ends_every_task() {
     memory.view().fill(1);
 }
 
+/// Invariant 7: a terminal status is a promise, also while the engine goes and another thread turns the lane.
+#[test]
+fn no_byte_arrives_after_a_task_was_called_failed() {
+    for _ in 0..500 {
+        let mut bench = Bench::open("model:size=1MiB", 3, BLOCK as usize);
+        let batch = bench.submit(&[bench.read(0, 0, BLOCK)]);
+        bench.lane.turn();
+        let Bench { engine, mut lane, memory } = bench;
+        let ready = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                ready.store(true, Ordering::Release);
+                // A turn before would have the model execute the read.
+                while lane.closing.is_open() {
+                    std::hint::spin_loop();
+                }
+                run_until(&mut lane, |_| batch.overall().is_finished());
+                memory.view().write_words(0, &[u64::MAX]);
+            });
+            while !ready.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+            drop(engine);
+        });
+        assert_eq!(states(&batch), [Failed]);
+        let mut word = [0];
+        memory.view().read_words(0, &mut word);
+        assert_eq!(word, [u64::MAX], "the device wrote after the task was FAILED");
+    }
+}
+
 #[test]
 fn an_engine_with_a_thread_is_dropped_in_the_middle() {
     for _ in 0..20 {
