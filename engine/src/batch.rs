@@ -29,6 +29,9 @@ pub struct NoSuchTask {
 /// Why requests were not appended. None of them was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum SubmitError {
+    /// The batch is another engine's.
+    #[error("the batch belongs to another engine: submit it to the one that allocated it")]
+    OtherEngine,
     /// More tasks than a batch can hold.
     #[error("{requests} requests do not fit: the batch has {tasks} tasks and holds at most {max}")]
     BatchFull {
@@ -215,6 +218,11 @@ impl Batch {
             shared.progress.announce();
         }
         Ok((first, (invalid as usize) < count && shared.link()))
+    }
+
+    /// Whether it was allocated by the engine that counts its batches in `live`.
+    pub(crate) fn is_counted_in(&self, live: &Arc<AtomicUsize>) -> bool {
+        Arc::ptr_eq(&self.shared.live, live)
     }
 
     /// Tasks that were submitted so far.

@@ -243,7 +243,7 @@ impl Engine {
     /// request that cannot be served becomes a task that is INVALID; [`Batch::refusal`] says why.
     ///
     /// # Errors
-    /// [`SubmitError`] when the batch cannot hold them.
+    /// [`SubmitError`] when the batch cannot hold them, or is another engine's.
     #[inline]
     pub fn submit(&self, batch: &Batch, requests: &[Request]) -> Result<u32, SubmitError> {
         let regions = self.regions.load();
@@ -267,11 +267,15 @@ impl Engine {
         batch: &Batch,
         works: impl ExactSizeIterator<Item = Result<Work, RequestError>>,
     ) -> Result<u32, SubmitError> {
+        // A batch that two lanes had at a time would have two owners of its progress.
+        if !batch.is_counted_in(&self.live_batches) {
+            return Err(SubmitError::OtherEngine);
+        }
         let (first, tell) = batch.append(works)?;
         if tell {
             // The inbox has room for every batch that lives, and each is in it once at most.
             let full = self.inbox.push(Arc::clone(&batch.shared)).is_err();
-            debug_assert!(!full, "a batch of another engine");
+            debug_assert!(!full, "more batches than are counted");
         }
         Ok(first)
     }

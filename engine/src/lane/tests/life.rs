@@ -140,7 +140,7 @@ fn an_engine_with_a_thread_is_dropped_in_the_middle() {
     }
 }
 
-/// Two engines have the same segment numbers and different devices.
+/// Two engines have the same segment numbers and different devices, and neither takes the other's batch.
 #[test]
 fn two_engines_in_one_process_are_two() {
     let mut one = Bench::open("model:size=1MiB", 8, 4 * BLOCK as usize);
@@ -158,6 +158,10 @@ fn two_engines_in_one_process_are_two() {
     let foreign = one.submit(&[Request { source: two.memory.address(), ..one.read(0, 0, BLOCK) }]);
     let refusal = foreign.refusal(0).unwrap().unwrap().to_string();
     assert!(refusal.contains("lies in no registered region"), "{refusal}");
+    let batch = one.engine.allocate_batch(1).unwrap();
+    let refused = two.engine.submit(&batch, &[two.read(0, 0, BLOCK)]).unwrap_err();
+    assert_eq!(refused.to_string(), "the batch belongs to another engine: submit it to the one that allocated it");
+    assert_eq!(batch.tasks(), 0);
     one.run();
     one.close();
     two.close();
