@@ -116,6 +116,7 @@ impl Engine {
     pub fn open(uri: &str, config: EngineConfig) -> Result<Self, OpenError> {
         let (mut engine, lane) = Self::prepare(uri, config, LaneMode::Thread)?;
         engine.lane = Some(LaneThread::start(lane).map_err(OpenError::Thread)?);
+        engine.keep_file();
         Ok(engine)
     }
 
@@ -125,7 +126,15 @@ impl Engine {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_caller_driven(uri: &str, config: EngineConfig) -> Result<(Self, Lane), OpenError> {
-        Self::prepare(uri, config, LaneMode::CallerDriven)
+        let (engine, lane) = Self::prepare(uri, config, LaneMode::CallerDriven)?;
+        engine.keep_file();
+        Ok((engine, lane))
+    }
+
+    fn keep_file(&self) {
+        if let Some(device) = &mut *lock(&self.device) {
+            device.keep_file();
+        }
     }
 
     fn prepare(uri: &str, config: EngineConfig, mode: LaneMode) -> Result<(Self, Lane), OpenError> {

@@ -215,3 +215,13 @@ fn submitting_and_polling_at_the_same_time() {
     assert_eq!(batch.overall(), BatchStatus { tasks: 12_000, ended: 12_000, unsuccessful: 8_000 });
     engine.close().unwrap();
 }
+
+#[test]
+fn an_engine_that_did_not_open_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let config = EngineConfig { queue_entries: 1, ..EngineConfig::default() };
+    let error = Engine::open(&file_uri(&path, "size=1MiB"), config).map(drop).unwrap_err().to_string();
+    assert!(error.contains("a queue of 1 entries cannot be had: 2 to 1024 are possible"), "{error}");
+    assert!(!path.exists());
+}
