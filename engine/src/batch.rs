@@ -146,8 +146,18 @@ impl Shared {
         let ended = self.ended.load(Ordering::Relaxed) + 1;
         // Release: whoever finds all ended reads each state, and the bytes, after it.
         self.ended.store(ended, Ordering::Release);
-        // When a submitter counts refused tasks at this moment, it is the one to announce.
+        // Where a submitter counts refused tasks at this moment, `settle` makes up for what is missed here.
         if ended + self.invalid.load(Ordering::Relaxed) >= self.tail.load(Ordering::Relaxed) {
+            self.progress.announce();
+        }
+    }
+
+    /// By the lane, when it lets go of the batch. A submitter that counts refused tasks and a lane that counts an ended
+    /// one at the same moment may each miss the other's count, and what either announces then is not the end. The lane
+    /// is told of refused tasks too, so here it has seen them.
+    pub(crate) fn settle(&self) {
+        let invalid = self.invalid.load(Ordering::Relaxed);
+        if invalid != 0 && self.ended.load(Ordering::Relaxed) + invalid >= self.tail.load(Ordering::Relaxed) {
             self.progress.announce();
         }
     }
@@ -217,7 +227,7 @@ impl Batch {
             shared.invalid.store(shared.invalid.load(Ordering::Relaxed) + invalid, Ordering::Release);
             shared.progress.announce();
         }
-        Ok((first, (invalid as usize) < count && shared.link()))
+        Ok((first, count > 0 && shared.link()))
     }
 
     /// Whether it was allocated by the engine that counts its batches in `live`.

@@ -364,6 +364,7 @@ fn issue(
 fn leave(slot: &mut Option<Active>, place: u32, free_places: &mut Vec<u32>) {
     if let Some(active) = slot.take() {
         active.batch.planned.store(active.cursor.task, Ordering::Relaxed);
+        active.batch.settle();
         free_places.push(place);
     }
 }

@@ -28,7 +28,7 @@ fn end(batch: &Batch, task: u32) {
 fn valid_and_refused_tasks_are_told_apart_and_counted() {
     let batch = batch();
     assert_eq!(batch.append([VALID, INVALID, VALID].into_iter()), Ok((0, true)));
-    assert_eq!(batch.append([INVALID].into_iter()), Ok((3, false)), "nothing for a lane in it, and it knows already");
+    assert_eq!(batch.append([INVALID].into_iter()), Ok((3, false)), "the lane is about to look at it anyway");
     assert_eq!(batch.overall(), BatchStatus { tasks: 4, ended: 2, unsuccessful: 2 });
     let states: Vec<_> = (0..4).map(|task| batch.status(task).unwrap().state).collect();
     use TransferState::{Invalid, Pending};
@@ -58,6 +58,20 @@ fn an_empty_batch_is_finished() {
     assert!(batch().overall().is_finished());
     assert_eq!(batch().append(std::iter::empty()), Ok((0, false)));
     assert!(batch().wait(Duration::ZERO).is_ok());
+}
+
+/// A lane that counted an end without seeing what a submitter counted at the same moment looks once more.
+#[test]
+fn the_lane_announces_an_end_that_is_refused_tasks_too() {
+    let batch = batch();
+    assert_eq!(batch.append([INVALID].into_iter()), Ok((0, true)), "the lane is told");
+    let seen = batch.shared.progress.now();
+    batch.shared.settle();
+    assert_ne!(batch.shared.progress.now(), seen);
+    batch.append([VALID].into_iter()).unwrap();
+    let seen = batch.shared.progress.now();
+    batch.shared.settle();
+    assert_eq!(batch.shared.progress.now(), seen, "one is pending");
 }
 
 /// An iterator that says that it is longer than any batch, and is never asked for an item.
