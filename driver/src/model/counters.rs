@@ -49,6 +49,8 @@ counters! {
     prp_list_entries;
     /// Pages of PRP lists read from.
     prp_list_pages;
+    /// Times that writes were made durable: by Flush, by FUA, or after each write where there is no cache.
+    persists;
     /// Accesses that the IOMMU refused.
     faults;
     /// I/O commands completed with a status other than success.
