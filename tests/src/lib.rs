@@ -2,4 +2,5 @@
 //! are counted.
 
 pub mod architecture;
+pub mod device_tests;
 pub mod instructions;
