@@ -114,7 +114,7 @@ fn health(smart: &SmartLog) -> Vec<Row> {
         percent("percentage_used", "percentage used", smart.percentage_used),
     ]);
     // In thousands of 512 bytes.
-    let data = |units: u128| Value::Large(units.saturating_mul(512_000));
+    let data = |units: u128| Value::Bytes(u64::try_from(units.saturating_mul(512_000)).unwrap_or(u64::MAX));
     rows.extend([
         Row::both("data_read_bytes", "bytes read, about", data(smart.data_units_read.get())),
         Row::both("data_written_bytes", "bytes written, about", data(smart.data_units_written.get())),

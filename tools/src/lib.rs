@@ -6,6 +6,7 @@
 
 pub mod bench;
 pub mod both_sides;
+pub mod copy;
 pub mod device;
 pub mod failure;
 pub mod info;

@@ -8,6 +8,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use tentpeg_tools::bench::{self, BenchArgs};
+use tentpeg_tools::copy::read::{self, ReadArgs};
+use tentpeg_tools::copy::write::{self, WriteArgs};
+use tentpeg_tools::copy::{Copied, CopyError};
 use tentpeg_tools::info::{self, InfoArgs};
 use tentpeg_tools::interrupt::{self, Interrupt};
 use tentpeg_tools::replay::command::{self as replay, ReplayArgs};
@@ -19,7 +22,7 @@ use tentpeg_tools::report::{self, Report};
 /// `model:path=FILE,size=4GiB` keeps them in FILE, which is created. A file that exists is read only, unless the URI
 /// says `overwrite`. Sizes are in bytes, or in B, KiB, MiB, GiB or TiB (powers of 1,024); GB/s is 10^9 bytes a second.
 #[derive(Parser)]
-#[command(version, max_term_width = 110)]
+#[command(name = "tentpeg", version, max_term_width = 110)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -35,12 +38,25 @@ enum Command {
     /// Example: tentpeg replay --trace conversation_trace.jsonl --slots 16384
     Replay(ReplayArgs),
     /// Show what a device is, what fits into its commands, and its health
-    ///
-    /// Example: tentpeg info model:size=4GiB,lba=4096
+    #[command(after_help = "Example:\n  tentpeg info model:size=4GiB,lba=4096")]
     Info(InfoArgs),
+    /// Read a range of a device into a file, in whole logical blocks
+    #[command(
+        after_help = "Example:\n  tentpeg read model:path=disk.img --offset 1MiB --length 4MiB --output blocks.bin"
+    )]
+    Read(ReadArgs),
+    /// Write a file into a range of a device, in whole logical blocks, and flush it
+    #[command(
+        after_help = "Examples:\n  tentpeg write model:path=disk.img,size=1GiB --offset 1MiB --input blocks.bin\n  \
+                      head -c 5000 FILE | tentpeg write model:path=disk.img,overwrite --offset 0 --length 5000 --pad"
+    )]
+    Write(WriteArgs),
     /// Measure how fast requests of one size go to and from a device
     ///
-    /// Prints requests, GB/s, blocks a second and latency. Example: tentpeg bench model:store=null --depth 32 --time 2s
+    /// Prints requests, GB/s, blocks a second, latency, and what the device saw of it. Ctrl-C ends it with the numbers
+    /// so far.
+    #[command(after_help = "Examples:\n  tentpeg bench model:store=null --depth 32 --time 2s\n  \
+                            tentpeg bench model:size=4GiB --mode mixed --read-percent 80 --block 128KiB --json")]
     Bench(BenchArgs),
 }
 
@@ -56,6 +72,8 @@ fn main() -> ExitCode {
             Ok(rows) => print(&if args.json { report::json(&rows) } else { report::table(&rows) }),
             Err(error) => fail(&error.to_string()),
         },
+        Command::Read(args) => finish_copy(read::run(&args, &interrupt)),
+        Command::Write(args) => finish_copy(write::run(&args, &interrupt)),
         Command::Bench(args) => finish(bench::run(&args, &interrupt), args.json),
     }
 }
@@ -67,10 +85,28 @@ fn finish(result: Result<Report, impl Error>, json: bool) -> ExitCode {
         Err(error) => return fail(&error.to_string()),
     };
     let printed = print(&if json { report.json() } else { report.table() });
-    if let Some(errors) = report.errors.summary() {
-        return fail(&errors);
+    status_of(&report, printed)
+}
+
+/// Says on standard error how a copy ended: its bytes may go to standard output.
+fn finish_copy(result: Result<Copied, CopyError>) -> ExitCode {
+    match result {
+        Ok(Copied { report, summary, note }) => {
+            note.into_iter().for_each(|note| say(&format!("note: {note}")));
+            say(&summary);
+            status_of(&report, ExitCode::SUCCESS)
+        }
+        Err(error) => fail(&error.to_string()),
     }
-    if report.interrupted { ExitCode::from(interrupt::EXIT_STATUS) } else { printed }
+}
+
+/// The exit status of a run that has its report.
+fn status_of(report: &Report, otherwise: ExitCode) -> ExitCode {
+    match report.errors.summary() {
+        Some(errors) => fail(&errors),
+        None if report.interrupted => ExitCode::from(interrupt::EXIT_STATUS),
+        None => otherwise,
+    }
 }
 
 /// Prints on standard output. A reader that has gone away, such as `head`, is no error.
@@ -86,7 +122,12 @@ fn print(text: &str) -> ExitCode {
 
 /// Says what went wrong, in one line.
 fn fail(message: &str) -> ExitCode {
+    say(message);
+    ExitCode::FAILURE
+}
+
+/// One line on standard error.
+fn say(message: &str) {
     // Standard error may be closed; there is nobody to tell then.
     let _ = writeln!(io::stderr(), "tentpeg: {}", message.replace('\n', " "));
-    ExitCode::FAILURE
 }
