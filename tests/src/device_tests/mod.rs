@@ -91,8 +91,11 @@ fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Verdict {
 pub struct DeviceTest {
     /// What it shows, as it stands in the table.
     pub name: String,
-    run: Box<dyn Fn(&dyn Tier) -> Verdict>,
+    run: Box<Run>,
 }
+
+/// What a test does on a tier.
+type Run = dyn Fn(&dyn Tier) -> Verdict;
 
 impl DeviceTest {
     fn new(name: impl Into<String>, run: impl Fn(&dyn Tier) -> Verdict + 'static) -> Self {
