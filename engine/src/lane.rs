@@ -263,6 +263,7 @@ impl Lane {
     }
 
     /// Issues the part of a task whose common command has failed: all of it, or the last part of a long one.
+    #[cold]
     fn plan_alone(&mut self, place: u32, task: u32) -> usize {
         let Self { pair, active, extents, counters, free_places, limits, nsid, .. } = self;
         let Some(slot) = active.get_mut(place as usize) else { return 0 };
