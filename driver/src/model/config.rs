@@ -32,7 +32,8 @@ pub struct ModelConfig {
     pub lba_size: u32,
     /// Where the blocks lie.
     pub store: StoreConfig,
-    /// MDTS: the longest transfer is 2 ^ `mdts` pages of CAP.MPSMIN; 0 is no limit.
+    /// MDTS: the longest transfer is 2 ^ `mdts` pages of CAP.MPSMIN; 0 is no limit, and what has no room in 64 bits
+    /// limits nothing.
     pub mdts: u8,
     /// CAP.MQES as it stands there, one less than the entries of the largest I/O queue: 1 to 65,535.
     pub mqes: u16,
@@ -186,8 +187,6 @@ impl ModelConfig {
             ("to", self.to.into(), 1, 255),
             ("mpsmin", self.mpsmin.into(), 0, 15),
             ("mpsmax", self.mpsmax.into(), self.mpsmin.into(), 15),
-            // Beyond this a transfer's length has no room in 64 bits with the largest page.
-            ("mdts", self.mdts.into(), 0, 31),
             ("queues", self.queues.into(), 1, 65_534),
         ] {
             if !(least..=greatest).contains(&value) {
@@ -239,7 +238,6 @@ mod tests {
             message(|config| config.dstrd = 16),
             message(|config| config.to = 0),
             message(|config| config.queues = 0),
-            message(|config| config.mdts = 32),
             message(|config| config.model_number = "naïve".to_owned()),
         ] {
             assert!(wrong.contains("it must be"), "{wrong}");

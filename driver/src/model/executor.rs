@@ -49,7 +49,11 @@ impl Executor {
         let cap = board.lock_registers().cap();
         let max_transfer = match config.mdts {
             0 => u64::MAX,
-            mdts => cap.min_page_size() << mdts,
+            // What 64 bits do not hold limits no command.
+            mdts => 1u64
+                .checked_shl(mdts.into())
+                .and_then(|pages| pages.checked_mul(cap.min_page_size()))
+                .unwrap_or(u64::MAX),
         };
         let namespace = Namespace::new(config, max_transfer)?;
         let admin = Admin::new(config, &namespace, max_transfer);
