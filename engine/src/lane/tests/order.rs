@@ -40,8 +40,8 @@ fn no_batch_starves() {
             most = most.max(ended.clone().max().unwrap_or(0) - ended.min().unwrap_or(0));
             lane.is_idle()
         });
-        // A quantum of 32 each, and what was in flight.
-        assert!(most <= 64 + entries, "{entries} entries: one was {most} tasks ahead of another");
+        // Each plans a quantum of 32 in its turn, so none is more than a few of them ahead, however deep the queue.
+        assert!(most <= 64, "{entries} entries: one was {most} tasks ahead of another");
         bench.close();
     }
 }
