@@ -2,7 +2,7 @@
 
 mod file_store;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tentpeg_driver::controller::{Controller, ControllerConfig, ControllerError, Namespace};
 use tentpeg_driver::dma::DmaSpace;
@@ -64,6 +64,14 @@ pub(crate) struct Device {
     pub(crate) model: Model,
     /// The file that was made for it, until all of the engine has been opened.
     created: Option<file_store::Created>,
+}
+
+/// A device as an engine and its lane share it; taken out when the engine closes.
+pub(crate) type SharedDevice = Arc<Mutex<Option<Device>>>;
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these protect is whole at every step, so a panic elsewhere leaves it usable.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Device {

@@ -1,7 +1,7 @@
 //! An engine: one device, its lane, its segments, and the memory that requests can name.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -18,7 +18,7 @@ use thiserror::Error;
 use crate::admission::{RequestError, admit};
 use crate::batch::{Batch, SubmitError};
 use crate::counters::{EngineCounters, SharedCounters};
-use crate::device::{Device, OpenError};
+use crate::device::{Device, OpenError, SharedDevice, lock};
 use crate::lane::{Closing, Inbox, Lane, LaneThread};
 use crate::memory::{Memory, MemoryError};
 use crate::progress::Progress;
@@ -93,7 +93,7 @@ pub struct DeviceInfo {
 /// Closing an engine, by [`close`](Self::close) or by dropping it, gives up what is not issued, waits for what is,
 /// and shuts the controller down; every task has ended then.
 pub struct Engine {
-    device: Mutex<Option<Device>>,
+    device: SharedDevice,
     info: DeviceInfo,
     lane: Option<LaneThread>,
     inbox: Inbox,
@@ -172,17 +172,19 @@ impl Engine {
         let counters = Arc::<SharedCounters>::default();
         let function = Arc::clone(device.controller.function());
         let closing = Arc::<Closing>::default();
+        let device: SharedDevice = Arc::new(Mutex::new(Some(device)));
         let lane = Lane::new(
             pair,
             function,
             info.nsid,
-            device.limits,
+            info.limits,
             Arc::clone(&inbox),
             Arc::clone(&counters),
             Arc::clone(&closing),
+            Arc::clone(&device),
         );
         let engine = Self {
-            device: Mutex::new(Some(device)),
+            device,
             info,
             lane: None,
             inbox,
@@ -359,9 +361,4 @@ impl Drop for Engine {
         // Who wants to know closes.
         let _ = self.shut_down(lane);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these protect is replaced whole, so a panic elsewhere leaves it usable.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -96,14 +96,6 @@ pub(crate) fn next_command(
     Some(Step { sqe, first: cursor.task, tasks, bytes, next })
 }
 
-/// Where in a task, in bytes, its last command starts: the only one that other tasks can have been joined to.
-pub(crate) fn start_of_last_command(work: Work, limits: &Limits) -> u64 {
-    match work {
-        Work::Transfer(task) => task.length.saturating_sub(1) / limits.max_transfer() * limits.max_transfer(),
-        Work::Flush | Work::Nothing => 0,
-    }
-}
-
 /// Whether `follower` can be the next part of a command that starts at `slba` and has `bytes`; its memory is added to
 /// `extents` then.
 #[inline]
