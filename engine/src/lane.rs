@@ -339,9 +339,9 @@ impl Lane {
         self.alone.clear();
     }
 
-    /// Gives the queue pair back.
-    pub(crate) fn into_pair(self) -> QueuePair<CommandTasks> {
-        self.pair
+    /// The queue pair, to be deleted.
+    pub(crate) fn pair(&mut self) -> &mut QueuePair<CommandTasks> {
+        &mut self.pair
     }
 
     fn publish_counters(&self) {
