@@ -198,11 +198,7 @@ impl ModelConfig {
             return Err(ModelError::MetadataSize { size: metadata.size });
         }
         let greatest_type = if metadata.size == 0 { 0 } else { 3 };
-        let mut ranges = vec![
-            ("metadata.protection_type", u64::from(metadata.protection_type), 0, greatest_type),
-            // What is atomic at all times cannot be less than what is when the power fails.
-            ("awupf", self.awupf.into(), 0, self.awun.into()),
-        ];
+        let mut ranges = vec![("metadata.protection_type", u64::from(metadata.protection_type), 0, greatest_type)];
         if let Some(limits) = self.io_commands.dataset_management_limits {
             ranges.push(("dmrl", limits.dmrl.into(), 1, u8::MAX.into()));
             ranges.push(("dmrsl", limits.dmrsl.into(), 1, u32::MAX.into()));
@@ -262,10 +258,6 @@ mod tests {
         assert!(
             message(|config| config.metadata = MetadataConfig { size: 8, protection_type: 4, ..Default::default() })
                 .contains("it must be 0 to 3")
-        );
-        assert_eq!(
-            message(|config| (config.awun, config.awupf) = (7, 8)),
-            "a model cannot have awupf 8: it must be 0 to 7"
         );
         let limits = DatasetManagementLimits { dmrl: 1, dmrsl: 1, dmsl: 0, strict: true };
         assert!(

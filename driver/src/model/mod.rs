@@ -10,7 +10,8 @@
 //! From outside in: the `board` holds what the two ends share (`registers`, `doorbells`, counters, violations);
 //! the `executor` takes turns over `queues`; `admin` and `namespace` execute commands, `blocks` those that a plain
 //! read or write is not; `transfer`, `prp` and `sgl` find their memory through the `iommu`; `media` makes blocks of
-//! what a `store` holds, with metadata (`protection`) and a write `cache` that `power` can take away.
+//! what a `store` holds, with metadata (`protection`) and a write `cache` that `power` can take away. What it
+//! does wrong when asked to is in [`faults`].
 
 mod admin;
 mod blocks;
@@ -20,6 +21,7 @@ mod config;
 mod counters;
 mod doorbells;
 mod executor;
+pub mod faults;
 mod function;
 mod io_config;
 mod iommu;
@@ -48,6 +50,7 @@ use thread::ModelThread;
 
 pub use config::{ModelConfig, ModelError, StoreConfig};
 pub use counters::ModelCounters;
+pub use faults::Faults;
 pub use function::ModelFunction;
 pub use io_config::{
     CacheConfig, DatasetManagementLimits, DeallocatedRead, IoCommandsConfig, MetadataConfig, SglConfig, SglSupport,
@@ -90,7 +93,7 @@ impl Model {
     /// [`ModelError`]: settings that no controller can have, or a store that cannot be opened.
     pub fn new(config: ModelConfig, drive: Drive, iommu: &Arc<SoftwareIommu>) -> Result<Self, ModelError> {
         config.check()?;
-        let board = Arc::new(Board::new(&config));
+        let board = Arc::new(Board::new(&config, iommu.table()));
         let executor = Executor::new(&config, Arc::clone(&board), iommu.table())?;
         let (runner, stepped) = match drive {
             Drive::Stepped => {
@@ -142,6 +145,11 @@ impl Model {
         }
     }
 
+    /// The means to make it fail, usable from any thread.
+    pub fn faults(&self) -> Faults {
+        Faults::new(Arc::clone(&self.board))
+    }
+
     /// What it has done so far.
     pub fn counters(&self) -> ModelCounters {
         self.board.counters.snapshot()
@@ -155,7 +163,7 @@ impl Model {
 
 impl Drop for Model {
     fn drop(&mut self) {
-        self.board.remove();
+        self.board.end();
         if let Runner::Stepped(executor) = &self.runner {
             executor.lock().unwrap_or_else(PoisonError::into_inner).take();
         }

@@ -123,6 +123,11 @@ impl Transfer {
         Self { data, metadata, sgl, page_size: 0 }
     }
 
+    /// From now on, or no longer, only the first half of a command's data is moved: a fault.
+    pub(super) fn set_torn(&mut self, torn: bool) {
+        self.data.pieces.set_torn(torn);
+    }
+
     /// The memory that the PRPs of `sqe` of queue `sqid` name for its `len` bytes, all of it mapped for `wanted`. What
     /// is wrong is recorded on the board. That they are PRPs the caller has seen.
     #[inline]

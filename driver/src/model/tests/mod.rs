@@ -4,6 +4,7 @@ mod admin;
 mod bench;
 mod bus;
 mod commands;
+mod faults;
 mod file;
 mod host;
 mod io;

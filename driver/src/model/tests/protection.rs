@@ -186,6 +186,25 @@ fn each_check_fails_for_its_own_reason_on_every_way() {
 }
 
 #[test]
+fn compare_looks_at_metadata_but_not_at_tags() {
+    for config in all_configs() {
+        let mut b = bench(ModelConfig { metadata: config, ..small() });
+        let block = protected(&config, 7, 1, 60);
+        let write = b.lay(&config, Sqe::write(1, 60, count(1)), std::slice::from_ref(&block));
+        assert_eq!(b.code(write), StatusCode::SUCCESS);
+        let offset = if config.first_eight { 0 } else { usize::from(config.size) - 8 };
+        for at in 0..usize::from(config.size) {
+            let mut other = block.clone();
+            other.1[at] ^= 0x40;
+            let compare = b.lay(&config, Sqe::compare(1, 60, count(1)), &[other]);
+            let tag = config.protection_type > 0 && (offset..offset + 8).contains(&at);
+            let code = if tag { StatusCode::SUCCESS } else { StatusCode::COMPARE_FAILURE };
+            assert_eq!(b.code(compare), code, "{config:?}, byte {at}");
+        }
+    }
+}
+
+#[test]
 fn pract_inserts_and_strips() {
     for config in all_configs().filter(|config| config.protection_type > 0) {
         let mut b = bench(ModelConfig { metadata: config, ..small() });
