@@ -236,7 +236,7 @@ impl Pieces {
     }
 
     /// Finds all of `extents`, none of them touched before the last is found.
-    #[inline]
+    #[inline(always)]
     pub(in crate::model) fn resolve<'a>(
         &'a mut self,
         reach: &'a Reach<'_>,
@@ -258,6 +258,18 @@ impl Pieces {
             self.tear();
         }
         Ok(&self.list)
+    }
+
+    /// [`resolve`](Self::resolve), out of the way of those who do it for every command.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::model) fn resolve_rarely<'a>(
+        &'a mut self,
+        reach: &'a Reach<'_>,
+        extents: &[Extent],
+        wanted: Access,
+    ) -> Result<&'a [Piece<'a>], Fault> {
+        self.resolve(reach, extents, wanted)
     }
 }
 
