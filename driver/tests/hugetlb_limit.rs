@@ -25,7 +25,8 @@ impl Cgroup {
         }
         let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
         let controllers = |root: &PathBuf| fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
-        let Some(parent) = roots.into_iter().find(|root| controllers(root).split_whitespace().any(|name| name == "hugetlb"))
+        let Some(parent) =
+            roots.into_iter().find(|root| controllers(root).split_whitespace().any(|name| name == "hugetlb"))
         else {
             return Err("no cgroup v2 with the hugetlb controller".to_owned());
         };
