@@ -245,7 +245,7 @@ impl<T: Copy + Default> QueuePair<T> {
     /// Tells the device of the commands submitted since the last time: one doorbell, or none.
     #[inline]
     pub fn ring(&mut self) {
-        self.counters.doorbells += u64::from(self.submission.ring());
+        self.counters.doorbells += u64::from(self.submission.ring(self.memory.view()));
     }
 
     /// Takes up to `most` completions and gives each to `complete`, then tells the device of the freed places: one
@@ -269,7 +269,7 @@ impl<T: Copy + Default> QueuePair<T> {
             }
         }
         self.counters.completions += ended as u64;
-        self.counters.doorbells += u64::from(self.completion.ring());
+        self.counters.doorbells += u64::from(self.completion.ring(self.memory.view()));
         ended
     }
 
