@@ -62,6 +62,17 @@ pub struct ModelConfig {
     pub noiob: u16,
     /// AERL as it stands in Identify Controller, one less than the asynchronous event requests it holds.
     pub aerl: u8,
+    /// ACL as it stands in Identify Controller, one less than the Abort commands that may be outstanding.
+    pub acl: u8,
+    /// NN: the greatest identifier that a namespace can have; 1 or more. Namespace 1 is there from the start, others
+    /// come by [`Model::namespaces`](super::Model::namespaces).
+    pub nn: u32,
+    /// Turns that a Format NVM command takes.
+    pub format_delay: u32,
+    /// Turns that a sanitize operation takes.
+    pub sanitize_delay: u32,
+    /// Turns that a short self-test takes; an extended one takes four times as many.
+    pub self_test_delay: u32,
 }
 
 impl Default for ModelConfig {
@@ -86,6 +97,11 @@ impl Default for ModelConfig {
             volatile_write_cache: true,
             noiob: 0,
             aerl: 3,
+            acl: 3,
+            nn: 1,
+            format_delay: 4,
+            sanitize_delay: 8,
+            self_test_delay: 8,
         }
     }
 }
@@ -172,6 +188,14 @@ pub enum ModelError {
 }
 
 impl ModelConfig {
+    /// The most bytes that one command may move; `u64::MAX` is no limit.
+    pub(super) fn max_transfer(&self) -> u64 {
+        match self.mdts {
+            0 => u64::MAX,
+            mdts => 1 << (12 + u32::from(self.mpsmin) + u32::from(mdts)),
+        }
+    }
+
     /// Whether a controller can be like this.
     pub(super) fn check(&self) -> Result<(), ModelError> {
         if !matches!(self.lba_size, 512 | 1024 | 2048 | 4096) {
@@ -189,6 +213,8 @@ impl ModelConfig {
             // Beyond this a transfer's length has no room in 64 bits with the largest page.
             ("mdts", self.mdts.into(), 0, 31),
             ("queues", self.queues.into(), 1, 65_534),
+            // Beyond this the identifiers are reserved.
+            ("nn", self.nn.into(), 1, 0xFFFF_FFFD),
         ] {
             if !(least..=greatest).contains(&value) {
                 return Err(ModelError::Field { field, value, least, greatest });

@@ -6,17 +6,17 @@
 
 use std::sync::Arc;
 
-use super::admin::{Admin, Reply};
-use super::board::Board;
+use super::admin::{Admin, Reply, Surroundings};
+use super::board::{Board, doorbell_event};
 use super::config::{ModelConfig, ModelError};
 use super::iommu::{Fault, Reach, Table};
-use super::namespace::Namespace;
+use super::namespaces::Namespaces;
 use super::queues::{CompletionQueue, Queues, SubmissionQueue};
 use super::registers::{AdminQueues, Transition};
 use super::transfer::Transfer;
 use super::violation::{Target, Violation};
 use crate::spec::command::Sqe;
-use crate::spec::status::Status;
+use crate::spec::status::{Status, StatusCode};
 
 /// Commands of one queue in a turn.
 const QUEUE_BUDGET: usize = 64;
@@ -32,7 +32,7 @@ pub(super) struct Executor {
 /// What works on memory while the table is held.
 struct Core {
     board: Arc<Board>,
-    namespace: Namespace,
+    namespaces: Namespaces,
     transfer: Transfer,
     queues: Queues,
     admin: Admin,
@@ -46,16 +46,12 @@ struct Fatal;
 
 impl Executor {
     pub(super) fn new(config: &ModelConfig, board: Arc<Board>, table: Arc<Table>) -> Result<Self, ModelError> {
-        let cap = board.lock_registers().cap();
-        let max_transfer = match config.mdts {
-            0 => u64::MAX,
-            mdts => cap.min_page_size() << mdts,
-        };
-        let namespace = Namespace::new(config, max_transfer)?;
-        let admin = Admin::new(config, &namespace, max_transfer);
+        let max_transfer = config.max_transfer();
+        let namespaces = Namespaces::new(config, max_transfer)?;
+        let admin = Admin::new(config, max_transfer);
         let core = Core {
             board,
-            namespace,
+            namespaces,
             transfer: Transfer::default(),
             queues: Queues::new(config.queues),
             admin,
@@ -80,25 +76,27 @@ impl Executor {
 }
 
 impl Core {
-    /// Goes one turn further with what register writes have begun.
+    /// Goes one turn further with what register writes, orders and long commands have begun.
     #[cold]
     fn settle(&mut self) -> bool {
         let board = Arc::clone(&self.board);
         // Held until all is done: who reads RDY = 0 or SHST = 10b must be able to rely on it.
         let mut registers = board.lock_registers();
+        board.clear_attention();
         match registers.tick() {
             Some(Transition::Start(queues)) => self.start(queues),
             Some(Transition::Stop) => self.stop(),
             Some(Transition::ShutDown) => {
                 self.running = false;
-                if self.namespace.store.flush().is_err() {
+                if self.namespaces.flush().is_err() {
                     registers.fail();
                 }
             }
             None => {}
         }
-        if !registers.unsettled() {
-            board.clear_attention();
+        let busy = self.admin.tick(&board, &mut self.namespaces, self.running);
+        if registers.unsettled() || busy {
+            board.want_attention();
         }
         true
     }
@@ -114,21 +112,21 @@ impl Core {
 
     fn stop(&mut self) {
         self.queues.clear(&self.board.doorbells);
-        self.admin.reset(&mut self.namespace);
+        self.admin.reset(&mut self.namespaces);
         self.running = false;
     }
 
     /// Looks at the tail doorbells. Whether there is anything to serve.
     #[inline]
     fn look(&mut self) -> bool {
-        let mut found = self.admin.has_waiting();
+        let mut found = self.admin.has_late();
         for place in 0..=self.queues.active_count() {
             let qid = if place == 0 { 0 } else { self.queues.active(place - 1) };
             if let Some((queue, _)) = self.queues.pair(qid) {
                 match queue.update(&self.board.doorbells, self.epoch) {
                     Ok(more) => found |= more,
                     Err(violation) => {
-                        self.board.violations.record(violation);
+                        blame(&self.board, &mut self.admin, violation);
                         found = true;
                     }
                 }
@@ -162,13 +160,20 @@ impl Core {
     /// Executes up to `budget` commands of one I/O queue. How many there were.
     #[inline]
     fn serve_io(&mut self, reach: &Reach<'_>, qid: u16, budget: usize) -> Result<usize, Fatal> {
-        let Self { board, namespace, transfer, queues, admin, epoch, .. } = self;
+        let Self { board, namespaces, transfer, queues, admin, epoch, .. } = self;
         let Some((sq, cq)) = queues.pair(qid) else { return Ok(0) };
         let (mut sqe, mut done) = (Sqe::ZERO, 0);
-        while done < budget && !sq.is_empty() && has_room(board, cq, *epoch) {
+        let condemned = sq.has_condemned();
+        while done < budget && !sq.is_empty() && has_room(board, admin, cq, *epoch) {
             sq.fetch(reach, &mut sqe).map_err(|fault| fatal(board, Target::SubmissionQueue { qid }, fault))?;
             board.counters.io_sqes.add(1);
-            let status = match namespace.execute(reach, board, transfer, qid, &sqe) {
+            let aborted = condemned && sq.take_condemned(sqe.cid);
+            let outcome = if aborted {
+                Err(StatusCode::COMMAND_ABORT_REQUESTED.status())
+            } else {
+                namespaces.execute(reach, board, transfer, qid, &sqe)
+            };
+            let status = match outcome {
                 Ok(()) => Status::SUCCESS,
                 Err(status) => {
                     board.counters.io_errors.add(1);
@@ -179,6 +184,9 @@ impl Core {
             board.counters.io_cqes.add(1);
             cq.post(reach, 0, (qid, sq.head(), sqe.cid), status)
                 .map_err(|fault| fatal(board, Target::CompletionQueue { qid: cq.qid }, fault))?;
+            if aborted {
+                admin.aborted(qid, sqe.cid);
+            }
             done += 1;
         }
         Ok(done)
@@ -190,20 +198,28 @@ impl Core {
         for _ in 0..QUEUE_BUDGET {
             let Self { board, queues, admin, epoch, .. } = self;
             let Some((sq, cq)) = queues.pair(0) else { break };
-            if !has_room(board, cq, *epoch) {
+            if !has_room(board, admin, cq, *epoch) {
                 break;
             }
-            // Aborted requests first: nothing new is fetched before they have been posted.
-            let (cid, outcome) = if let Some((cid, status)) = admin.take_waiting() {
-                (cid, Err(status))
+            let mut aborted = false;
+            // What has waited first: nothing new is fetched before it has been posted.
+            let (cid, outcome) = if let Some(late) = admin.take_late() {
+                late
             } else if sq.is_empty() {
                 break;
             } else {
                 let mut sqe = Sqe::ZERO;
                 sq.fetch(reach, &mut sqe).map_err(|fault| fatal(board, Target::SubmissionQueue { qid: 0 }, fault))?;
                 board.counters.admin_sqes.add(1);
-                let reply = admin.execute(reach, board, &mut self.transfer, queues, &mut self.namespace, &sqe);
+                aborted = sq.has_condemned() && sq.take_condemned(sqe.cid);
                 worked = true;
+                let reply = if aborted {
+                    Err(StatusCode::COMMAND_ABORT_REQUESTED.status())
+                } else {
+                    let (transfer, namespaces) = (&mut self.transfer, &mut self.namespaces);
+                    let held = &mut ();
+                    admin.execute(&mut Surroundings { reach, board, transfer, queues, namespaces, held }, &sqe)
+                };
                 match reply {
                     Ok(Reply::Later) => continue,
                     Ok(Reply::Now(dw0)) => (sqe.cid, Ok(dw0)),
@@ -225,6 +241,9 @@ impl Core {
                 cq.post(reach, dw0, (0, sq.head(), cid), status)
                     .map_err(|fault| fatal(board, Target::CompletionQueue { qid: 0 }, fault))?;
             }
+            if aborted {
+                admin.aborted(0, cid);
+            }
             worked = true;
         }
         Ok(worked)
@@ -233,11 +252,20 @@ impl Core {
 
 /// Whether a completion can be posted; a head that cannot be is recorded.
 #[inline]
-fn has_room(board: &Board, queue: &mut CompletionQueue, epoch: u32) -> bool {
+fn has_room(board: &Board, admin: &mut Admin, queue: &mut CompletionQueue, epoch: u32) -> bool {
     queue.has_room(&board.doorbells, epoch).unwrap_or_else(|violation| {
-        board.violations.record(violation);
+        blame(board, admin, violation);
         false
     })
+}
+
+/// Records a violation that the controller can tell, and tells the host.
+#[cold]
+fn blame(board: &Board, admin: &mut Admin, violation: Violation) {
+    board.violations.record(violation);
+    if let Some(event) = doorbell_event(&violation) {
+        admin.report(event, true);
+    }
 }
 
 #[cold]
