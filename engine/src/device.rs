@@ -62,6 +62,8 @@ pub(crate) struct Device {
     pub(crate) moves_data: bool,
     pub(crate) space: Arc<DmaSpace>,
     pub(crate) model: Model,
+    /// The file that was made for it, until all of the engine has been opened.
+    created: Option<file_store::Created>,
 }
 
 impl Device {
@@ -88,10 +90,14 @@ impl Device {
         let Some((namespace, limits)) = served else {
             return Err(OpenError::NoNamespace { device: name, reason });
         };
-        if let Some(created) = created {
+        Ok(Self { name, controller, namespace, limits, writable, moves_data, space: iommu.space(), model, created })
+    }
+
+    /// The file that was made for it stays: opening has come to its end.
+    pub(crate) fn keep_file(&mut self) {
+        if let Some(created) = self.created.take() {
             created.keep();
         }
-        Ok(Self { name, controller, namespace, limits, writable, moves_data, space: iommu.space(), model })
     }
 }
 

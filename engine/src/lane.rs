@@ -4,11 +4,12 @@
 //! an inbox; in a turn it takes them in, reads completions, plans tasks while it has free slots, and rings each
 //! doorbell once. Tasks that are not planned yet are the backlog, so full queues are never a request's error.
 
+mod closing;
 mod thread;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
@@ -20,7 +21,9 @@ use crate::TransferState;
 use crate::batch::Shared;
 use crate::counters::{LaneCounters, SharedCounters};
 use crate::planning::{self, Cursor, MAX_EXTENTS, Step};
+use crate::progress;
 
+pub(crate) use closing::Closing;
 pub(crate) use thread::LaneThread;
 
 /// Commands that a batch may plan before the next one's turn comes.
@@ -66,8 +69,8 @@ pub struct Lane {
     extents: Vec<Extent>,
     counters: LaneCounters,
     shared_counters: Arc<SharedCounters>,
-    /// Set when the engine has closed without this lane: its controller has stopped.
-    closed: Arc<AtomicBool>,
+    /// What the engine says when it closes without this lane.
+    closing: Arc<Closing>,
 }
 
 impl Lane {
@@ -78,7 +81,7 @@ impl Lane {
         limits: Limits,
         inbox: Inbox,
         shared_counters: Arc<SharedCounters>,
-        closed: Arc<AtomicBool>,
+        closing: Arc<Closing>,
     ) -> Self {
         Self {
             pair,
@@ -93,16 +96,15 @@ impl Lane {
             extents: Vec::with_capacity(MAX_EXTENTS),
             counters: LaneCounters::default(),
             shared_counters,
-            closed,
+            closing,
         }
     }
 
     /// One turn: takes batches in, reads completions, plans, and rings the doorbells. Whether there was anything to
     /// do; after an empty turn the controller had the processor. When the engine has closed, tasks end as FAILED.
     pub fn turn(&mut self) -> bool {
-        if self.closed.load(Ordering::Acquire) {
-            self.abandon();
-            return false;
+        if !self.closing.is_open() {
+            return self.end_with_engine();
         }
         let taken = self.take_in();
         let ended = self.complete();
@@ -117,6 +119,18 @@ impl Lane {
             self.pause();
         }
         busy
+    }
+
+    /// The turn of a lane whose engine closes: nothing may be issued any more, and no task can be told before the
+    /// controller has stopped (invariant 7).
+    #[cold]
+    fn end_with_engine(&mut self) -> bool {
+        if self.closing.is_finished() {
+            self.abandon();
+        } else {
+            self.pause();
+        }
+        false
     }
 
     /// Gives the controller the processor, as an empty turn does.
@@ -248,14 +262,16 @@ impl Lane {
         planned
     }
 
-    /// Issues one task whose common command has failed.
+    /// Issues the part of a task whose common command has failed: all of it, or the last part of a long one.
+    #[cold]
     fn plan_alone(&mut self, place: u32, task: u32) -> usize {
         let Self { pair, active, extents, counters, free_places, limits, nsid, .. } = self;
         let Some(slot) = active.get_mut(place as usize) else { return 0 };
         let Some(entry) = slot else { return 0 };
         // It was counted as in flight when its common command failed.
         entry.in_flight -= 1;
-        let cursor = Cursor { task, planned: 0 };
+        let planned = entry.batch.task(task).map_or(0, |task| planning::start_of_last_command(task.work(), limits));
+        let cursor = Cursor { task, planned };
         match planning::next_command(&entry.batch, cursor, task + 1, true, *nsid, limits, extents) {
             Some(step) => issue(pair, entry, place, &step, extents, counters),
             None => skip(&entry.batch, task),
@@ -268,7 +284,7 @@ impl Lane {
 
     /// Gives up what has no command in flight, and waits up to `limit` for the rest. Whether all has ended.
     pub(crate) fn drain(&mut self, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
+        let deadline = progress::deadline(limit);
         loop {
             self.take_in();
             for active in self.active.iter().flatten() {
@@ -297,6 +313,10 @@ impl Lane {
                 }
             }
         }
+        self.active.clear();
+        self.free_places.clear();
+        self.round.clear();
+        self.alone.clear();
     }
 
     /// Gives the queue pair back.
@@ -345,6 +365,7 @@ fn issue(
 fn leave(slot: &mut Option<Active>, place: u32, free_places: &mut Vec<u32>) {
     if let Some(active) = slot.take() {
         active.batch.planned.store(active.cursor.task, Ordering::Relaxed);
+        active.batch.settle();
         free_places.push(place);
     }
 }

@@ -6,17 +6,23 @@
 
 use std::sync::Arc;
 
+mod faulty;
+mod late;
+
 use super::admin::{Admin, Reply, Surroundings};
 use super::board::{Board, doorbell_event};
 use super::config::{ModelConfig, ModelError};
+use super::faults::CommandQueue;
+use super::faults::delayed::Delayed;
 use super::iommu::{Fault, Reach, Table};
 use super::namespaces::Namespaces;
 use super::queues::{CompletionQueue, Queues, SubmissionQueue};
 use super::registers::{AdminQueues, Transition};
 use super::transfer::Transfer;
 use super::violation::{Target, Violation};
-use crate::spec::command::Sqe;
-use crate::spec::status::{Status, StatusCode};
+use crate::spec::command::{AdminOpcode, Sqe};
+use crate::spec::status::Status;
+use late::Late;
 
 /// Commands of one queue in a turn.
 const QUEUE_BUDGET: usize = 64;
@@ -36,7 +42,13 @@ struct Core {
     transfer: Transfer,
     queues: Queues,
     admin: Admin,
+    /// Commands and completions that a fault put off.
+    delayed: Delayed,
+    /// DMA that goes on after its end.
+    late: Option<Box<Late>>,
     epoch: u32,
+    /// Whether an operation is in progress that each turn takes further.
+    busy: bool,
     /// Between RDY = 1 and the next reset, shutdown or fatal error.
     running: bool,
 }
@@ -55,7 +67,10 @@ impl Executor {
             transfer: Transfer::default(),
             queues: Queues::new(config.queues),
             admin,
+            delayed: Delayed::default(),
+            late: None,
             epoch: 0,
+            busy: false,
             running: false,
         };
         Ok(Self { table, core })
@@ -63,7 +78,10 @@ impl Executor {
 
     /// One turn. Whether there was anything to do.
     pub(super) fn turn(&mut self) -> bool {
-        let settled = self.core.board.wants_attention() && self.core.settle();
+        let settled = (self.core.busy || self.core.board.wants_attention()) && self.core.settle();
+        if self.core.board.faults.concern_executor() {
+            return self.faulty_turn() || settled;
+        }
         if !self.core.running || !self.core.look() {
             return settled;
         }
@@ -86,6 +104,8 @@ impl Core {
         match registers.tick() {
             Some(Transition::Start(queues)) => self.start(queues),
             Some(Transition::Stop) => self.stop(),
+            Some(Transition::Linger(turns)) => self.linger(turns),
+            Some(Transition::Fail) => self.running = false,
             Some(Transition::ShutDown) => {
                 self.running = false;
                 if self.namespaces.flush().is_err() {
@@ -94,8 +114,9 @@ impl Core {
             }
             None => {}
         }
-        let busy = self.admin.tick(&board, &mut self.namespaces, self.running);
-        if registers.unsettled() || busy {
+        board.settle_faults(&mut registers);
+        self.busy = self.admin.tick(&board, &mut self.namespaces, self.running);
+        if registers.unsettled() {
             board.want_attention();
         }
         true
@@ -113,6 +134,9 @@ impl Core {
     fn stop(&mut self) {
         self.queues.clear(&self.board.doorbells);
         self.admin.reset(&mut self.namespaces);
+        self.delayed.clear();
+        self.board.faults.set_admin_dead(false);
+        self.note_kept();
         self.running = false;
     }
 
@@ -167,26 +191,14 @@ impl Core {
         while done < budget && !sq.is_empty() && has_room(board, admin, cq, *epoch) {
             sq.fetch(reach, &mut sqe).map_err(|fault| fatal(board, Target::SubmissionQueue { qid }, fault))?;
             board.counters.io_sqes.add(1);
-            let aborted = condemned && sq.take_condemned(sqe.cid);
-            let outcome = if aborted {
-                Err(StatusCode::COMMAND_ABORT_REQUESTED.status())
-            } else {
-                namespaces.execute(reach, board, transfer, qid, &sqe)
-            };
-            let status = match outcome {
-                Ok(()) => Status::SUCCESS,
-                Err(status) => {
-                    board.counters.io_errors.add(1);
-                    admin.note_error(qid, &sqe, status);
-                    status
-                }
-            };
+            if condemned && sq.take_condemned(sqe.cid) {
+                self.complete_aborted(reach, qid, &sqe)?;
+                return Ok(done + 1);
+            }
+            let status = run_io(reach, board, namespaces, transfer, admin, qid, &sqe);
             board.counters.io_cqes.add(1);
             cq.post(reach, 0, (qid, sq.head(), sqe.cid), status)
                 .map_err(|fault| fatal(board, Target::CompletionQueue { qid: cq.qid }, fault))?;
-            if aborted {
-                admin.aborted(qid, sqe.cid);
-            }
             done += 1;
         }
         Ok(done)
@@ -197,11 +209,13 @@ impl Core {
         let mut worked = false;
         for _ in 0..QUEUE_BUDGET {
             let Self { board, queues, admin, epoch, .. } = self;
+            if board.faults.admin_is_dead() {
+                break;
+            }
             let Some((sq, cq)) = queues.pair(0) else { break };
             if !has_room(board, admin, cq, *epoch) {
                 break;
             }
-            let mut aborted = false;
             // What has waited first: nothing new is fetched before it has been posted.
             let (cid, outcome) = if let Some(late) = admin.take_late() {
                 late
@@ -211,42 +225,75 @@ impl Core {
                 let mut sqe = Sqe::ZERO;
                 sq.fetch(reach, &mut sqe).map_err(|fault| fatal(board, Target::SubmissionQueue { qid: 0 }, fault))?;
                 board.counters.admin_sqes.add(1);
-                aborted = sq.has_condemned() && sq.take_condemned(sqe.cid);
                 worked = true;
-                let reply = if aborted {
-                    Err(StatusCode::COMMAND_ABORT_REQUESTED.status())
-                } else {
-                    let (transfer, namespaces) = (&mut self.transfer, &mut self.namespaces);
-                    let held = &mut ();
-                    admin.execute(&mut Surroundings { reach, board, transfer, queues, namespaces, held }, &sqe)
-                };
-                match reply {
-                    Ok(Reply::Later) => continue,
-                    Ok(Reply::Now(dw0)) => (sqe.cid, Ok(dw0)),
-                    Err(status) => {
-                        admin.note_error(0, &sqe, status);
-                        (sqe.cid, Err(status))
-                    }
+                if sq.has_condemned() && sq.take_condemned(sqe.cid) {
+                    self.complete_aborted(reach, 0, &sqe)?;
+                    continue;
+                }
+                if let Some(action) = board.faults.befalls(CommandQueue::Admin, &sqe) {
+                    self.act(reach, 0, &sqe, action)?;
+                    continue;
+                }
+                match self.run_admin(reach, &sqe) {
+                    None => continue,
+                    Some(outcome) => (sqe.cid, outcome),
                 }
             };
             let (dw0, status) = match outcome {
                 Ok(dw0) => (dw0, Status::SUCCESS),
                 Err(status) => {
-                    board.counters.admin_errors.add(1);
+                    self.board.counters.admin_errors.add(1);
                     (0, status)
                 }
             };
-            board.counters.admin_cqes.add(1);
-            if let Some((sq, cq)) = queues.pair(0) {
+            self.board.counters.admin_cqes.add(1);
+            if let Some((sq, cq)) = self.queues.pair(0) {
                 cq.post(reach, dw0, (0, sq.head(), cid), status)
-                    .map_err(|fault| fatal(board, Target::CompletionQueue { qid: 0 }, fault))?;
-            }
-            if aborted {
-                admin.aborted(0, cid);
+                    .map_err(|fault| fatal(&self.board, Target::CompletionQueue { qid: 0 }, fault))?;
             }
             worked = true;
         }
         Ok(worked)
+    }
+
+    /// Executes an admin command; what failed is in the Error Information log. None: it completes later.
+    fn run_admin(&mut self, reach: &Reach<'_>, sqe: &Sqe) -> Option<Result<u32, Status>> {
+        let Self { board, namespaces, transfer, queues, admin, delayed, .. } = self;
+        if sqe.admin_opcode() == AdminOpcode::DELETE_IO_SUBMISSION_QUEUE {
+            // Whether that succeeds or there is no such queue: nothing of it is executed any more.
+            delayed.forget(sqe.qid());
+        }
+        let reply = admin.execute(&mut Surroundings { reach, board, transfer, queues, namespaces, delayed }, sqe);
+        self.busy = admin.busy();
+        match reply {
+            Ok(Reply::Later) => None,
+            Ok(Reply::Now(dw0)) => Some(Ok(dw0)),
+            Err(status) => {
+                admin.note_error(0, sqe, status);
+                Some(Err(status))
+            }
+        }
+    }
+}
+
+/// Executes a command of an I/O queue; what failed is counted and in the Error Information log.
+#[inline]
+fn run_io(
+    reach: &Reach<'_>,
+    board: &Board,
+    namespaces: &mut Namespaces,
+    transfer: &mut Transfer,
+    admin: &mut Admin,
+    qid: u16,
+    sqe: &Sqe,
+) -> Status {
+    match namespaces.execute(reach, board, transfer, qid, sqe) {
+        Ok(()) => Status::SUCCESS,
+        Err(status) => {
+            board.counters.io_errors.add(1);
+            admin.note_error(qid, sqe, status);
+            status
+        }
     }
 }
 

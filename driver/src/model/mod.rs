@@ -8,9 +8,9 @@
 //! driver's queues or controller, so that the two sides cannot share a mistake.
 //!
 //! From outside in: the `board` holds what the two ends share (`registers`, `doorbells`, counters, violations);
-//! the `executor` takes turns over `queues`; `admin` and the `namespaces` execute commands; `orders` come from
-//! outside; `transfer` and `prp` find
-//! their memory through the `iommu`; a `store` holds the blocks.
+//! the `executor` takes turns over `queues`; `admin` and the `namespaces` execute commands; `transfer` and `prp` find
+//! their memory through the `iommu`; a `store` holds the blocks. What a model is told from outside comes as `orders`;
+//! what it does wrong when asked to is in [`faults`].
 
 mod admin;
 mod board;
@@ -18,6 +18,7 @@ mod config;
 mod counters;
 mod doorbells;
 mod executor;
+pub mod faults;
 mod function;
 mod iommu;
 mod namespace;
@@ -41,6 +42,7 @@ use thread::ModelThread;
 pub use admin::firmware_image;
 pub use config::{ModelConfig, ModelError, StoreConfig};
 pub use counters::ModelCounters;
+pub use faults::Faults;
 pub use function::ModelFunction;
 pub use iommu::{FaultKind, SoftwareIommu};
 pub use orders::{ModelHealth, ModelNamespaces, NamespaceError};
@@ -78,7 +80,7 @@ impl Model {
     /// [`ModelError`]: settings that no controller can have, or a store that cannot be opened.
     pub fn new(config: ModelConfig, drive: Drive, iommu: &Arc<SoftwareIommu>) -> Result<Self, ModelError> {
         config.check()?;
-        let board = Arc::new(Board::new(&config));
+        let board = Arc::new(Board::new(&config, iommu.table()));
         let executor = Executor::new(&config, Arc::clone(&board), iommu.table())?;
         let (runner, stepped) = match drive {
             Drive::Stepped => {
@@ -115,6 +117,11 @@ impl Model {
         ModelNamespaces { board: &self.board, config: &self.config, max_transfer: self.config.max_transfer() }
     }
 
+    /// The means to make it fail, usable from any thread.
+    pub fn faults(&self) -> Faults {
+        Faults::new(Arc::clone(&self.board))
+    }
+
     /// What it has done so far.
     pub fn counters(&self) -> ModelCounters {
         self.board.counters.snapshot()
@@ -128,7 +135,7 @@ impl Model {
 
 impl Drop for Model {
     fn drop(&mut self) {
-        self.board.remove();
+        self.board.end();
         if let Runner::Stepped(executor) = &self.runner {
             executor.lock().unwrap_or_else(PoisonError::into_inner).take();
         }

@@ -11,10 +11,12 @@
 mod limits;
 mod pair;
 pub mod prp;
+mod reach;
 mod ring;
 mod slots;
 
 pub use limits::{ControllerLimits, Limits, LimitsError};
 pub use pair::{Anomalies, Completion, PairCounters, QueuePair, QueuePairError, SubmitError};
 pub use prp::Extent;
+pub use reach::{ReachEnd, ReachEnded};
 pub use slots::Cid;

@@ -15,20 +15,6 @@ use crate::spec::status::{Status, StatusCode};
 /// Dword 0 of an Abort that aborted nothing: Immediate Abort Not Performed.
 const NOT_ABORTED: u32 = 1;
 
-/// Commands that were fetched and are held back, so that their completions are still to come.
-pub(in crate::model) trait HeldCommands {
-    /// Lets command `cid` of queue `sqid` complete with Command Abort Requested and never take effect, if it is held:
-    /// whoever holds it posts that completion and then calls [`Admin::aborted`]. Whether it is held.
-    fn abort(&mut self, sqid: u16, cid: u16) -> bool;
-}
-
-/// Nothing is held.
-impl HeldCommands for () {
-    fn abort(&mut self, _sqid: u16, _cid: u16) -> bool {
-        false
-    }
-}
-
 /// An Abort that waits for its command to complete.
 struct Waiting {
     cid: u16,
@@ -88,7 +74,7 @@ impl Admin {
             self.late.push_back((sqe.cid, Ok(0)));
             return Ok(Answer::Later);
         }
-        if around.held.abort(sqid, aborted_cid) || around.queues.condemn(around.reach, sqid, aborted_cid) {
+        if around.delayed.abort(sqid, aborted_cid) || around.queues.condemn(around.reach, sqid, aborted_cid) {
             self.aborts.waiting.push(Waiting { cid: sqe.cid, sqid, aborted_cid });
             return Ok(Answer::Later);
         }

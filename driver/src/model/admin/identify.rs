@@ -197,6 +197,8 @@ fn controller(config: &ModelConfig, uuid: [u8; 16]) -> IdentifyController {
         nn: config.nn,
         oncs: Oncs::SAVE_AND_SELECT | Oncs::TIMESTAMP,
         fna: Fna::CRYPTOGRAPHIC_ERASE,
+        awun: ZeroesBased::<u16>::from_raw(config.awun),
+        awupf: ZeroesBased::<u16>::from_raw(config.awupf),
         vwc: Vwc::default().with_present(config.volatile_write_cache).with_fb(FlushBehavior::BROADCAST_NSID_SUPPORTED),
         tnvmcap: u128::from(config.size).into(),
         ..IdentifyController::default()

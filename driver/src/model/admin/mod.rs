@@ -21,6 +21,7 @@ use std::time::Instant;
 
 use super::board::Board;
 use super::config::ModelConfig;
+use super::faults::delayed::Delayed;
 use super::iommu::{Reach, gather, write_padded};
 use super::namespaces::Namespaces;
 use super::orders::Order;
@@ -32,7 +33,6 @@ use crate::spec::events::AsynchronousEvent;
 use crate::spec::log::{CriticalWarning, SelfTestResultCode};
 use crate::spec::status::{Status, StatusCode};
 use abort::Aborts;
-pub(super) use abort::HeldCommands;
 use events::Events;
 use features::Features;
 use firmware::Firmware;
@@ -71,7 +71,8 @@ pub(super) struct Surroundings<'a, 'r> {
     pub(super) transfer: &'a mut Transfer,
     pub(super) queues: &'a mut Queues,
     pub(super) namespaces: &'a mut Namespaces,
-    pub(super) held: &'a mut dyn HeldCommands,
+    /// Commands that were fetched and are held back.
+    pub(super) delayed: &'a mut Delayed,
 }
 
 /// What admin commands keep.
@@ -139,6 +140,11 @@ impl Admin {
             self.events.review(warning);
             self.events.deliver(&mut self.late);
         }
+        self.busy()
+    }
+
+    /// Whether an operation is in progress that each turn takes further.
+    pub(super) fn busy(&self) -> bool {
         self.formats.busy() || self.sanitize.busy() || self.self_tests.busy()
     }
 
@@ -277,7 +283,6 @@ impl Admin {
             AdminOpcode::FORMAT_NVM => {
                 let answer = self.formats.format(sqe, around.namespaces)?;
                 self.self_tests.abort_for(sqe.nsid, SelfTestResultCode::ABORTED_BY_FORMAT, hours);
-                around.board.want_attention();
                 Ok(answer)
             }
             AdminOpcode::SANITIZE => {
@@ -288,17 +293,15 @@ impl Admin {
                     return Err(permanent(StatusCode::FIRMWARE_ACTIVATION_REQUIRES_CONTROLLER_LEVEL_RESET));
                 }
                 let no_deallocate = self.features.no_deallocate_is_warning();
-                let answer = self.sanitize.command(sqe, no_deallocate, around.board, around.namespaces)?;
+                let answer = self.sanitize.command(sqe, no_deallocate, around.namespaces)?;
                 if self.sanitize.busy() {
                     self.events.forget(AsynchronousEvent::SANITIZE_OPERATION_COMPLETED);
                     self.self_tests.abort_for(NSID_ALL, SelfTestResultCode::ABORTED_BY_SANITIZE, hours);
-                    around.board.want_attention();
                 }
                 Ok(answer)
             }
             AdminOpcode::DEVICE_SELF_TEST => {
                 let answer = self.self_tests.command(sqe, around.namespaces, hours)?;
-                around.board.want_attention();
                 Ok(answer)
             }
             _ => Err(permanent(StatusCode::INVALID_COMMAND_OPCODE)),

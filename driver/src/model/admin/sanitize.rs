@@ -92,7 +92,6 @@ impl Sanitize {
         &mut self,
         sqe: &Sqe,
         ignore_no_deallocate: bool,
-        board: &Board,
         namespaces: &mut Namespaces,
     ) -> Result<Answer, Status> {
         let restricted = self.stage == Stage::Failed { unrestricted: false };
@@ -124,7 +123,6 @@ impl Sanitize {
         self.begun = *sqe;
         self.stage = Stage::InProgress { left: self.delay };
         namespaces.close(Some(StatusCode::SANITIZE_IN_PROGRESS));
-        board.want_attention();
         Ok(Answer::Done(0))
     }
 

@@ -1,6 +1,7 @@
 //! Abort: what it finds, what it does not, and how many there may be.
 
 use super::super::ModelConfig;
+use super::super::faults::{Action, CommandQueue, Rule, When};
 use super::host::{Host, count, small};
 use crate::spec::command::{AdminOpcode, Sqe};
 use crate::spec::completion::Cqe;
@@ -109,4 +110,41 @@ fn a_queue_that_is_deleted_takes_its_commands_with_it() {
     let mut ends = ends(host.completions());
     ends.sort();
     assert_eq!(ends, [(50, 1, StatusCode::SUCCESS), (51, 0, StatusCode::SUCCESS)], "nothing was aborted");
+}
+
+#[test]
+fn a_command_that_is_held_back_is_aborted_before_its_abort_completes() {
+    let mut host = Host::new(ModelConfig { acl: 0, ..small() });
+    let mut pair = host.io_pair(1, 8);
+    let delay = Action::Delay { turns: 10_000 };
+    host.model.faults().add(Rule { queue: CommandQueue::Io, opcode: None, when: When::Nth(1), action: delay });
+    pair.push(Sqe::flush(1).with_cid(3));
+    pair.ring();
+    host.turns(4);
+    assert!(pair.take().is_none());
+    host.admin.push(Sqe::abort(1, 3).with_cid(50));
+    host.admin.push(Sqe::abort(1, 4).with_cid(51));
+    host.admin.ring();
+    assert_eq!(
+        ends(host.completions()),
+        [(51, 0, StatusCode::ABORT_COMMAND_LIMIT_EXCEEDED), (50, 0, StatusCode::SUCCESS)]
+    );
+    assert_eq!(pair.take().unwrap().status.status().code(), StatusCode::COMMAND_ABORT_REQUESTED);
+    assert_eq!(host.model.counters().flushes, 0);
+}
+
+#[test]
+fn an_abort_finds_its_command_while_faults_are_on_too() {
+    let (mut host, mut pair) = stuck(small());
+    let drop = Action::Drop { execute: false };
+    host.model.faults().add(Rule { queue: CommandQueue::Io, opcode: None, when: When::Nth(1000), action: drop });
+    host.post(Sqe::abort(1, 7).with_cid(50));
+    let mut codes = Vec::new();
+    for _ in 0..20 {
+        codes.extend(take(&mut pair).map(|cqe| (cqe.cid, cqe.status.status().code())));
+        host.turns(1);
+    }
+    assert_eq!(codes.len(), 9);
+    assert!(codes.contains(&(7, StatusCode::COMMAND_ABORT_REQUESTED)), "{codes:?}");
+    assert_eq!(ends(host.completions()), [(50, 0, StatusCode::SUCCESS)]);
 }

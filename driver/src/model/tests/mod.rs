@@ -5,6 +5,7 @@ mod admin;
 mod answers;
 mod bus;
 mod events;
+mod faults;
 mod features;
 mod file;
 mod firmware;
