@@ -110,6 +110,12 @@ impl Table {
         self.made.load(Ordering::Acquire)
     }
 
+    /// Keeps everybody from the table until dropped.
+    #[cfg(test)]
+    pub(super) fn close(&self) -> impl Drop + '_ {
+        self.mappings.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits until every `Reach` of this moment has been dropped.
     pub(super) fn wait_for_all(&self) {
         drop(self.mappings.write().unwrap_or_else(PoisonError::into_inner));
