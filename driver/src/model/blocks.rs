@@ -9,14 +9,14 @@ use zerocopy::FromBytes;
 use super::board::Board;
 use super::cache::Content;
 use super::config::ModelConfig;
-use super::io_config::{DatasetManagementLimits, IoCommandsConfig};
+use super::io_config::{DatasetManagementLimits, IoCommandsConfig, MetadataConfig};
 use super::iommu::Reach;
 use super::media::BlockBuffers;
-use super::namespace::{NSID, Namespace};
+use super::namespace::Namespace;
 use super::protection::{Protection, Tags};
 use super::transfer::{Buffers, Lengths, Transfer, permanent};
 use crate::dma::Access;
-use crate::spec::command::{DatasetManagementRange, DirectiveType, Fuse, NSID_ALL, NvmOpcode, Sqe};
+use crate::spec::command::{DatasetManagementRange, DirectiveType, Fuse, NvmOpcode, Sqe};
 use crate::spec::protection::ProtectionTuple;
 use crate::spec::status::{Status, StatusCode};
 
@@ -35,8 +35,8 @@ pub(super) struct Io<'a, 'r> {
 /// What a namespace is like where it is not plain.
 pub(super) struct Blocks {
     commands: IoCommandsConfig,
+    metadata: MetadataConfig,
     protection: Option<Protection>,
-    extended: bool,
     /// Blocks on their way, kept from command to command.
     buffer: Buffer,
     /// The same blocks as the media have them, for Compare.
@@ -66,11 +66,21 @@ impl Blocks {
     pub(super) fn new(config: &ModelConfig) -> Self {
         Self {
             commands: config.io_commands.clone(),
+            metadata: config.metadata,
             protection: Protection::new(&config.metadata),
-            extended: config.metadata.extended,
             buffer: Buffer::default(),
             stored: Buffer::default(),
         }
+    }
+
+    pub(super) fn metadata(&self) -> &MetadataConfig {
+        &self.metadata
+    }
+
+    /// After a format.
+    pub(super) fn set_metadata(&mut self, metadata: MetadataConfig) {
+        self.protection = Protection::new(&metadata);
+        self.metadata = metadata;
     }
 }
 
@@ -95,7 +105,7 @@ impl Namespace {
         }
         let commands = &self.blocks.commands;
         match io.sqe.nvm_opcode() {
-            NvmOpcode::FLUSH => self.flush(&io),
+            NvmOpcode::FLUSH => self.flush_command(&io),
             NvmOpcode::READ => self.read_blocks(io),
             NvmOpcode::WRITE => self.write_blocks(io),
             NvmOpcode::COMPARE if commands.compare => self.compare(io),
@@ -107,13 +117,9 @@ impl Namespace {
     }
 
     /// Flush (NVM Express Base 2.1, 7.2).
-    fn flush(&mut self, io: &Io<'_, '_>) -> Result<(), Status> {
+    fn flush_command(&mut self, io: &Io<'_, '_>) -> Result<(), Status> {
         io.board.counters.flushes.add(1);
-        if !matches!(io.sqe.nsid, NSID | NSID_ALL) {
-            return Err(permanent(StatusCode::INVALID_NAMESPACE_OR_FORMAT));
-        }
-        io.board.counters.persists.add(1);
-        self.store.flush().map_err(|_| StatusCode::WRITE_FAULT.status())
+        self.flush(io.board)
     }
 
     /// Read (NVM Command Set 1.1, 3.3.4).
@@ -136,7 +142,7 @@ impl Namespace {
             return Ok(());
         }
         let (block, ms) = (self.store.block, self.store.ms);
-        let Blocks { buffer, protection, extended, .. } = &mut self.blocks;
+        let Blocks { buffer, protection, metadata, .. } = &mut self.blocks;
         buffer.resize(nlb, block, ms);
         self.store.read_blocks(slba, buffer.blocks()).map_err(failed)?;
         if let Some(protection) = protection {
@@ -145,7 +151,7 @@ impl Namespace {
         let mut data = buffers.data.writer();
         if named.hidden || ms == 0 {
             data.write(&buffer.data);
-        } else if *extended {
+        } else if metadata.extended {
             for (bytes, beside) in buffer.data.chunks_exact(block).zip(buffer.metadata.chunks_exact(ms)) {
                 data.write(bytes);
                 data.write(beside);
@@ -277,9 +283,6 @@ impl Namespace {
     fn dataset_management(&mut self, io: Io<'_, '_>) -> Result<(), Status> {
         io.board.counters.dataset_managements.add(1);
         let sqe = io.sqe;
-        if sqe.nsid != NSID {
-            return Err(permanent(StatusCode::INVALID_NAMESPACE_OR_FORMAT));
-        }
         if sqe.ad() {
             self.check_writable()?;
         }
@@ -319,13 +322,13 @@ impl Namespace {
         let tags = Tags::of(sqe);
         let hidden = self.hidden(tags);
         let (data, metadata) = (nlb << self.lbads, if hidden { 0 } else { nlb * self.store.ms as u64 });
-        let lengths = if self.blocks.extended {
+        let lengths = if self.blocks.metadata.extended {
             Lengths { data: data + metadata, metadata: 0 }
         } else {
             Lengths { data, metadata }
         };
         // MDTS counts metadata where it lies with the data (Base 2.1, 5.1.13.2.1, CTRATT.MEM being 0).
-        if sqe.nsid == NSID && lengths.data > self.max_transfer {
+        if lengths.data > self.max_transfer {
             return Err(permanent(StatusCode::INVALID_FIELD_IN_COMMAND));
         }
         Ok((self.named_without_data(sqe)?, lengths))
@@ -333,9 +336,6 @@ impl Namespace {
 
     /// The blocks that a command names, which transfers none of them.
     fn named_without_data(&self, sqe: &Sqe) -> Result<Named, Status> {
-        if sqe.nsid != NSID {
-            return Err(permanent(StatusCode::INVALID_NAMESPACE_OR_FORMAT));
-        }
         let (slba, nlb) = (sqe.slba(), u64::from(sqe.nlb().count()));
         self.check_lbas(slba, nlb)?;
         if let Some(protection) = &self.blocks.protection {
@@ -368,7 +368,7 @@ impl Blocks {
         if named.hidden || ms == 0 {
             buffers.data.gather(&mut buffer.data);
             buffer.metadata.fill(0);
-        } else if self.extended {
+        } else if self.metadata.extended {
             buffer.interleaved.resize(named.nlb as usize * (block + ms), 0);
             buffers.data.gather(&mut buffer.interleaved);
             let places = buffer.data.chunks_exact_mut(block).zip(buffer.metadata.chunks_exact_mut(ms));

@@ -1,7 +1,7 @@
 //! Settings of what a namespace can do and how its blocks are made: optional commands, SGLs, metadata, the simulated
 //! write cache. Each has a default that leaves a plain namespace plain.
 
-use super::config::{ModelConfig, ModelError};
+use super::config::{ModelConfig, ModelError, StoreConfig};
 use crate::spec::identify::{Dlfeat, Dps, Oncs, SglDataBlock, Sgls};
 use crate::spec::protection::{ProtectionTuple, ProtectionType};
 
@@ -137,21 +137,14 @@ impl MetadataConfig {
         if self.first_eight { 0 } else { usize::from(self.size).saturating_sub(ProtectionTuple::LENGTH) }
     }
 
-    /// MC of Identify Namespace: how metadata can be transferred, once it is there.
+    /// MC of Identify Namespace: metadata can be transferred either way, by a Format NVM command.
     pub(super) fn mc(&self) -> u8 {
-        match (self.size, self.extended) {
-            (0, _) => 0,
-            (_, true) => 1,
-            (_, false) => 2,
-        }
+        if self.size == 0 { 0 } else { 0b11 }
     }
 
-    /// DPC of Identify Namespace: the type and place of protection information that this namespace has.
+    /// DPC of Identify Namespace: every type of protection information in either place.
     pub(super) fn dpc(&self) -> u8 {
-        match self.protection_type {
-            0 => 0,
-            protection => 1 << (protection - 1) | if self.first_eight { 1 << 3 } else { 1 << 4 },
-        }
+        if self.size == 0 { 0 } else { 0b1_1111 }
     }
 
     /// DPS of Identify Namespace.
@@ -216,6 +209,11 @@ impl ModelConfig {
             return Err(ModelError::NoCache);
         }
         Ok(())
+    }
+
+    /// Whether the store is a file.
+    pub(super) fn is_file(&self) -> bool {
+        matches!(self.store, StoreConfig::File { .. })
     }
 
     /// Bytes of all metadata.

@@ -33,6 +33,8 @@ pub(super) struct Media {
     /// Which bytes of metadata are protection information; empty without.
     tuple: Range<usize>,
     deallocated: DeallocatedRead,
+    /// Bytes that the data may have at most: metadata in a file stays where it is.
+    room: u64,
     /// Blocks whose write a loss of power cannot tear: AWUPF + 1.
     atomic: u64,
 }
@@ -56,6 +58,7 @@ impl Media {
             ms: config.metadata.size.into(),
             tuple: protection.map_or(0..0, |protection| protection.tuple_range()),
             deallocated: config.deallocated_read,
+            room: if config.is_file() && config.metadata.size > 0 { config.file_layout().0 } else { u64::MAX },
             atomic: u64::from(config.awupf) + 1,
         })
     }
@@ -100,6 +103,54 @@ impl Media {
     #[inline]
     pub(super) fn persist(&self) -> io::Result<()> {
         self.store.flush()
+    }
+
+    /// Gives up everything that is written: all of its `size` bytes of data become as if they never had been.
+    #[cold]
+    pub(super) fn erase(&mut self, size: u64) -> io::Result<()> {
+        while self.cache.as_mut().and_then(WriteCache::pop).is_some() {}
+        self.store.discard(0, size)?;
+        match &self.metadata {
+            Some(store) => store.discard(0, self.metadata_bytes(size)),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes room for `size` bytes of data. Blocks that stay are as they were, new ones were never written.
+    #[cold]
+    pub(super) fn resize(&mut self, size: u64) -> io::Result<()> {
+        // What is beyond a new end must not be written there later.
+        self.drain(u64::MAX)?;
+        if size > self.room {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        let bytes = self.metadata_bytes(size);
+        self.store.resize(size)?;
+        match &mut self.metadata {
+            Some(store) => store.resize(bytes),
+            None => Ok(()),
+        }
+    }
+
+    /// Erases all of its `size` bytes and cuts them into blocks of `block` bytes, protected as `protection` says. The
+    /// bytes of a block's metadata stay as many as they are.
+    #[cold]
+    pub(super) fn reformat(&mut self, size: u64, block: usize, protection: Option<Protection>) -> io::Result<()> {
+        self.erase(size)?;
+        self.block = block;
+        self.tuple = protection.map_or(0..0, |protection| protection.tuple_range());
+        let bytes = self.metadata_bytes(size);
+        if let Some(store) = &mut self.metadata {
+            store.resize(bytes)?;
+            // What a file has behind the former end is none of ours.
+            store.discard(0, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the metadata beside `size` bytes of data.
+    fn metadata_bytes(&self, size: u64) -> u64 {
+        size / self.block as u64 * self.ms as u64
     }
 
     /// Reads the blocks from `slba` on, as many as there is room for.

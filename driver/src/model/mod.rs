@@ -8,10 +8,10 @@
 //! driver's queues or controller, so that the two sides cannot share a mistake.
 //!
 //! From outside in: the `board` holds what the two ends share (`registers`, `doorbells`, counters, violations);
-//! the `executor` takes turns over `queues`; `admin` and `namespace` execute commands, `blocks` those that a plain
+//! the `executor` takes turns over `queues`; `admin` and the `namespaces` execute commands, `blocks` those that a plain
 //! read or write is not; `transfer`, `prp` and `sgl` find their memory through the `iommu`; `media` makes blocks of
-//! what a `store` holds, with metadata (`protection`) and a write `cache` that `power` can take away. What it
-//! does wrong when asked to is in [`faults`].
+//! what a `store` holds, with metadata (`protection`) and a write `cache` that `power` can take away. What a model is
+//! told from outside comes as `orders`; what it does wrong when asked to is in [`faults`].
 
 mod admin;
 mod blocks;
@@ -27,6 +27,8 @@ mod io_config;
 mod iommu;
 mod media;
 mod namespace;
+mod namespaces;
+mod orders;
 mod power;
 mod protection;
 mod prp;
@@ -48,6 +50,7 @@ use function::{SteppedExecutor, step};
 use power::PowerCut;
 use thread::ModelThread;
 
+pub use admin::firmware_image;
 pub use config::{ModelConfig, ModelError, StoreConfig};
 pub use counters::ModelCounters;
 pub use faults::Faults;
@@ -56,6 +59,7 @@ pub use io_config::{
     CacheConfig, DatasetManagementLimits, DeallocatedRead, IoCommandsConfig, MetadataConfig, SglConfig, SglSupport,
 };
 pub use iommu::{FaultKind, SoftwareIommu};
+pub use orders::{ModelHealth, ModelNamespaces, NamespaceError};
 pub use power::{PowerLoss, Survivors};
 pub use prp::PrpPlace;
 pub use violation::{DoorbellId, Target, Violation};
@@ -78,12 +82,13 @@ enum Runner {
     Threaded(ModelThread),
 }
 
-/// A controller in software with one namespace. Dropping it is pulling the drive: its thread ends, its store is
+/// A controller in software, at first with one namespace. Dropping it is pulling the drive: its thread ends, its store is
 /// closed, and its function reads as all ones.
 pub struct Model {
     board: Arc<Board>,
     function: Arc<ModelFunction>,
     runner: Runner,
+    config: ModelConfig,
 }
 
 impl Model {
@@ -103,7 +108,7 @@ impl Model {
             Drive::Threaded => (Runner::Threaded(ModelThread::start(executor)?), None),
         };
         let function = Arc::new(ModelFunction::new(&config, Arc::clone(&board), iommu, stepped));
-        Ok(Self { board, function, runner })
+        Ok(Self { board, function, runner, config })
     }
 
     /// The controller as a driver sees it.
@@ -143,6 +148,16 @@ impl Model {
                 Err(_) => {}
             }
         }
+    }
+
+    /// How it is, to be changed.
+    pub fn health(&self) -> ModelHealth<'_> {
+        ModelHealth { board: &self.board }
+    }
+
+    /// Its namespaces, to be changed.
+    pub fn namespaces(&self) -> ModelNamespaces<'_> {
+        ModelNamespaces { board: &self.board, config: &self.config, max_transfer: self.config.max_transfer() }
     }
 
     /// The means to make it fail, usable from any thread.

@@ -1,20 +1,21 @@
-//! Namespace 1 and the commands of the NVM Command Set (NVM Command Set 1.1, 3.3).
+//! A namespace and the commands of the NVM Command Set (NVM Command Set 1.1, 3.3).
 //!
 //! Here are plain reads and writes: PRPs, no metadata, no cache, bytes in the store as the host has them. All else
 //! is in `blocks`.
 
+use std::io;
+
 use super::blocks::{Blocks, Io};
 use super::board::Board;
 use super::config::{ModelConfig, ModelError};
+use super::io_config::MetadataConfig;
 use super::iommu::Reach;
 use super::media::Media;
+use super::protection::Protection;
 use super::transfer::{Transfer, permanent};
 use crate::dma::Access;
 use crate::spec::command::{DirectiveType, NvmOpcode, Sqe};
 use crate::spec::status::{Status, StatusCode};
-
-/// The only namespace.
-pub(super) const NSID: u32 = 1;
 
 /// Blocks, the store that holds them, and what may be done with them.
 pub(super) struct Namespace {
@@ -107,6 +108,28 @@ impl Namespace {
         if sqe.fua() || !self.cached { self.persist(board) } else { Ok(()) }
     }
 
+    /// Metadata as it is formatted.
+    pub(super) fn metadata(&self) -> &MetadataConfig {
+        self.blocks.metadata()
+    }
+
+    /// Erases all of its `size` bytes and gives it blocks of 2 ^ `lbads` bytes.
+    #[cold]
+    pub(super) fn reformat(&mut self, size: u64, lbads: u32, metadata: MetadataConfig) -> io::Result<()> {
+        self.store.reformat(size, 1 << lbads, Protection::new(&metadata))?;
+        self.blocks.set_metadata(metadata);
+        self.lbads = lbads;
+        self.nsze = size >> lbads;
+        Ok(())
+    }
+
+    /// Makes all that was written durable.
+    #[cold]
+    pub(super) fn flush(&mut self, board: &Board) -> Result<(), Status> {
+        board.counters.persists.add(1);
+        self.store.flush().map_err(|_| StatusCode::WRITE_FAULT.status())
+    }
+
     /// Makes what is in the store durable.
     #[inline]
     pub(super) fn persist(&self, board: &Board) -> Result<(), Status> {
@@ -117,9 +140,6 @@ impl Namespace {
     /// The bytes of the namespace that a command names: offset and length.
     #[inline]
     fn range(&self, sqe: &Sqe) -> Result<(u64, u64), Status> {
-        if sqe.nsid != NSID {
-            return Err(permanent(StatusCode::INVALID_NAMESPACE_OR_FORMAT));
-        }
         let (slba, nlb) = (sqe.slba(), u64::from(sqe.nlb().count()));
         let len = nlb << self.lbads;
         if len > self.max_transfer {

@@ -2,7 +2,7 @@
 
 use super::board::Board;
 use super::io_config::{SglConfig, SglSupport};
-use super::iommu::{Extent, Fault, Hint, Piece, Pieces, Reach, Scatter, gather};
+use super::iommu::{Extent, Fault, Hint, Piece, Pieces, Reach, Scatter, gather_into};
 use super::prp::{PrpError, PrpWalk};
 use super::sgl::{Flow, SglError, SglWalk, Skip};
 use super::violation::{Target, Violation};
@@ -79,7 +79,7 @@ impl<'a> Memory<'a> {
 
     /// Copies all of it into `to`, which is as long. Nothing is missing in memory that is read from.
     pub(super) fn gather(&self, to: &mut [u8]) {
-        gather(self.pieces, to);
+        gather_into(self.pieces, to);
     }
 
     /// A writer that begins at its start.

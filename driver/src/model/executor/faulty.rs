@@ -81,9 +81,9 @@ impl Core {
     fn finish_delayed(&mut self, reach: &Reach<'_>) -> Result<(), Fatal> {
         self.delayed.age();
         loop {
-            let Self { board, queues, delayed, epoch, .. } = self;
+            let Self { board, queues, admin, delayed, epoch, .. } = self;
             let due = delayed.take_due(|sqid| match queues.pair(sqid) {
-                Some((_, cq)) => has_room(board, cq, *epoch),
+                Some((_, cq)) => has_room(board, admin, cq, *epoch),
                 // Its queue is gone: it ends unseen.
                 None => true,
             });
@@ -99,6 +99,9 @@ impl Core {
                 }
                 Rest::Complete { cid, dw0, status } => {
                     self.complete(reach, sqid, cid, (dw0, status), Spoilt::Not)?;
+                    if status.code() == StatusCode::COMMAND_ABORT_REQUESTED {
+                        self.admin.aborted(sqid, cid);
+                    }
                 }
                 Rest::Show { cqid, address, dwords } => {
                     reach
@@ -115,15 +118,19 @@ impl Core {
     fn serve_io_faulty(&mut self, reach: &Reach<'_>, qid: u16, budget: usize) -> Result<usize, Fatal> {
         let mut done = 0;
         while done < budget {
-            let Self { board, queues, epoch, .. } = self;
+            let Self { board, queues, admin, epoch, .. } = self;
             let Some((sq, cq)) = queues.pair(qid) else { break };
-            if sq.is_empty() || !has_room(board, cq, *epoch) {
+            if sq.is_empty() || !has_room(board, admin, cq, *epoch) {
                 break;
             }
             let mut sqe = Sqe::ZERO;
             sq.fetch(reach, &mut sqe).map_err(|fault| fatal(board, Target::SubmissionQueue { qid }, fault))?;
             board.counters.io_sqes.add(1);
             done += 1;
+            if sq.has_condemned() && sq.take_condemned(sqe.cid) {
+                self.complete_aborted(reach, qid, &sqe)?;
+                continue;
+            }
             if board.step_faults(At::Command(1)) && board.wants_attention() {
                 break;
             }
@@ -236,8 +243,8 @@ impl Core {
     #[cold]
     #[inline(never)]
     pub(super) fn run_io_apart(&mut self, reach: &Reach<'_>, sqid: u16, sqe: &Sqe) -> Status {
-        let Self { board, namespace, transfer, admin, .. } = self;
-        run_io(reach, board, namespace, transfer, admin, sqid, sqe)
+        let Self { board, namespaces, transfer, admin, .. } = self;
+        run_io(reach, board, namespaces, transfer, admin, sqid, sqe)
     }
 
     /// Executes an I/O command with the first half of its data.
@@ -246,6 +253,14 @@ impl Core {
         let status = self.run_io_apart(reach, sqid, sqe);
         self.transfer.set_torn(false);
         (0, status)
+    }
+
+    /// Completes a command that was fetched to be aborted, and the Abort that asked for it.
+    #[cold]
+    pub(super) fn complete_aborted(&mut self, reach: &Reach<'_>, sqid: u16, sqe: &Sqe) -> Result<(), Fatal> {
+        self.fail_with(reach, sqid, sqe, StatusCode::COMMAND_ABORT_REQUESTED.status())?;
+        self.admin.aborted(sqid, sqe.cid);
+        Ok(())
     }
 
     /// Completes a command with a status that it did not earn.

@@ -9,7 +9,7 @@ use super::super::faults::delayed::{Delayed, Rest};
 use super::super::iommu::{Reach, Table};
 use super::super::queues::Queues;
 use super::super::violation::{Target, Violation};
-use super::{Core, has_room};
+use super::Core;
 use crate::spec::command::{NvmOpcode, Sqe};
 use crate::spec::status::Status;
 
@@ -73,7 +73,7 @@ impl Core {
             self.board.violations.divert();
             if let Some((sq, cq)) = late.queues.pair(qid)
                 && !sq.is_empty()
-                && has_room(&self.board, cq, late.epoch)
+                && cq.has_room(&self.board.doorbells, late.epoch).unwrap_or(false)
             {
                 match sq.fetch(&reach, &mut sqe) {
                     Ok(()) => self.finish_late(&reach, late, qid, Rest::Execute(sqe)),

@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::dma::{Access, AddressSpace, DmaSpace, Iova, IovaAllocator, IovaRange, MapError};
 
 pub use reach::FaultKind;
-pub(super) use reach::{Extent, Fault, Hint, Piece, Pieces, Reach, Scatter, gather, write_padded};
+pub(super) use reach::{Extent, Fault, Hint, Piece, Pieces, Reach, Scatter, gather, gather_into, write_padded};
 
 /// The unit of a mapping in bytes.
 const PAGE_SIZE: u64 = 4096;
@@ -108,6 +108,12 @@ impl Table {
     /// Mappings made so far.
     pub(super) fn made(&self) -> u32 {
         self.made.load(Ordering::Acquire)
+    }
+
+    /// Keeps everybody from the table until dropped.
+    #[cfg(test)]
+    pub(super) fn close(&self) -> impl Drop + '_ {
+        self.mappings.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until every `Reach` of this moment has been dropped.

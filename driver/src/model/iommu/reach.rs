@@ -287,7 +287,7 @@ pub(in crate::model) fn write_padded(pieces: &[Piece<'_>], mut bytes: &[u8]) {
 }
 
 /// Copies from `pieces`, in order, until `to` is full or the pieces are at their end.
-pub(in crate::model) fn gather(pieces: &[Piece<'_>], to: &mut [u8]) {
+pub(in crate::model) fn gather_into(pieces: &[Piece<'_>], to: &mut [u8]) {
     let mut done = 0;
     for piece in pieces {
         let part = &mut to[done..];
@@ -325,4 +325,12 @@ impl<'a> Scatter<'a> {
             bytes = later;
         }
     }
+}
+
+/// Reads the whole of `pieces`, one after the other.
+#[cold]
+pub(in crate::model) fn gather(pieces: &[Piece<'_>]) -> Vec<u8> {
+    let mut bytes = vec![0; pieces.iter().map(|piece| piece.len).sum()];
+    gather_into(pieces, &mut bytes);
+    bytes
 }

@@ -99,6 +99,14 @@ impl FileStore {
         Ok(())
     }
 
+    /// Whether the file has `size` bytes: its length is never changed.
+    pub(super) fn resize(&self, size: u64) -> io::Result<()> {
+        if self.file.metadata()?.len() < self.start.saturating_add(size) {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        Ok(())
+    }
+
     fn transfer(&self, call: Transfer, mut offset: u64, pieces: &[Piece<'_>]) -> io::Result<()> {
         for batch in pieces.chunks(BATCH) {
             let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; BATCH];

@@ -96,6 +96,16 @@ impl Store {
         }
     }
 
+    /// Makes room for `size` bytes; those that stay are as they were, new ones in memory are zeroes.
+    #[cold]
+    pub(super) fn resize(&mut self, size: u64) -> io::Result<()> {
+        match self {
+            Self::Memory(memory) => memory.resize(size),
+            Self::File(file) => file.resize(size),
+            Self::Null => Ok(()),
+        }
+    }
+
     /// Makes what was written survive a loss of power, as far as the store can.
     #[inline]
     pub(super) fn flush(&self) -> io::Result<()> {

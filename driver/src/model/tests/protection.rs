@@ -3,7 +3,8 @@
 use super::super::{DeallocatedRead, MetadataConfig, ModelConfig, StoreConfig};
 use super::bench::{Bench, bench};
 use super::host::{count, small};
-use crate::spec::command::{NvmOpcode, ProtectionInformation, Sqe};
+use crate::spec::command::{Cns, NvmOpcode, ProtectionInformation, Sqe};
+use crate::spec::identify::{IdentifyNamespace, LbaFormat};
 use crate::spec::status::StatusCode;
 
 /// Where separate metadata lies.
@@ -359,4 +360,35 @@ fn the_null_store_has_metadata_nowhere() {
         let (code, back) = b.read_with(&config, read);
         assert_eq!((code, back[0].0[0], back[0].1[0]), (StatusCode::SUCCESS, 0xEE, 0xEE), "nothing is moved");
     }
+}
+
+#[test]
+fn a_format_changes_blocks_and_their_protection() {
+    let before = MetadataConfig { size: 16, extended: false, protection_type: 1, first_eight: false };
+    let after = MetadataConfig { extended: true, protection_type: 2, first_eight: true, ..before };
+    let mut b = bench(ModelConfig { metadata: before, lba_size: 4096, ..small() });
+    b.data.view().fill(0x44);
+    let sqe = b.with_prps(Sqe::write(1, 0, count(1)), 4096).with_mptr(b.at(BESIDE as u64));
+    assert_eq!(b.code(sqe), StatusCode::SUCCESS);
+    let format = Sqe::format_nvm(1, 1);
+    let format = format.with_mset(true).with_format_pi(2).with_format_pil(true);
+    assert_eq!(b.host.code(format), StatusCode::SUCCESS);
+    let namespace: IdentifyNamespace = b.identify(Cns::NAMESPACE, 1);
+    assert_eq!(namespace.current_lba_format(), Some(LbaFormat { ms: 16, lbads: 9, rp: 0 }));
+    assert_eq!((namespace.flbas.metadata_extended(), namespace.dps.bits()), (true, 0b1010));
+
+    let last = namespace.nsze - 1;
+    assert_eq!(last, (16 << 20) / 512 - 1);
+    for lba in [0, last] {
+        let mut metadata = vec![0; 16];
+        metadata[..8].fill(0xFF);
+        let (code, blocks) = b.read_with(&after, Sqe::read(1, lba, count(1)));
+        assert_eq!((code, blocks), (StatusCode::SUCCESS, vec![(vec![0; BLOCK], metadata)]), "block {lba}");
+    }
+    let block = protected(&after, 5, 6, 7);
+    let tags = |sqe: Sqe| sqe.with_prinfo(prinfo(ALL)).with_ilbrt(7).with_lbat(6).with_lbatm(0xFFFF);
+    let sqe = b.lay(&after, tags(Sqe::write(1, last, count(1))), std::slice::from_ref(&block));
+    assert_eq!(b.code(sqe), StatusCode::SUCCESS);
+    let (code, back) = b.read_with(&after, tags(Sqe::read(1, last, count(1))));
+    assert_eq!((code, back), (StatusCode::SUCCESS, vec![block]));
 }
