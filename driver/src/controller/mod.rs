@@ -95,7 +95,7 @@ impl Controller {
         };
         controller.identify = Box::new(controller.admin.identify(Cns::CONTROLLER, 0)?);
         controller.limits =
-            ControllerLimits::identified(controller.cap, controller.cc.page_size(), &controller.identify)?;
+            ControllerLimits::identified(controller.cap, controller.cc.page_size(), &controller.identify, None)?;
         controller.granted = controller.ask_for_queues()?;
         controller.in_use = vec![false; controller.granted.into()];
         Ok(controller)

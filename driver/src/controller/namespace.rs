@@ -39,7 +39,7 @@ pub(super) fn active(
             after = nsid;
             listed += 1;
             let identify: Box<IdentifyNamespace> = Box::new(admin.identify(Cns::NAMESPACE, nsid)?);
-            let limits = limits.namespace(&identify);
+            let limits = limits.namespace(&identify, None);
             namespaces.push(Namespace { nsid, identify, limits });
         }
         if listed < list.nsid.len() || after >= nn {
