@@ -21,6 +21,15 @@ pub enum BusError {
         /// The length of the registers in bytes.
         end: u64,
     },
+    /// The function does not answer.
+    #[error("the function does not answer: {what}")]
+    Gone {
+        /// What was tried.
+        what: &'static str,
+    },
+    /// The function has no Function Level Reset, or the kernel has no way to ask for it.
+    #[error("the function has no Function Level Reset")]
+    NoReset,
 }
 
 /// One PCI function with an NVMe controller's registers (NVM Express over PCIe Transport, 2.1.10: BAR 0 and 1).
@@ -57,6 +66,36 @@ pub trait Function: Send + Sync {
 
     /// The address space that this function's DMA goes through.
     fn dma(&self) -> &Arc<DmaSpace>;
+
+    /// Makes every doorbell handle that was given out so far lead nowhere: to nobody's memory, never to the device.
+    /// Handles given out later work. Needs nothing from the device; lanes may be ringing meanwhile.
+    ///
+    /// The first step of whoever stops a controller: after it no doorbell can be written while EN or RDY is 0.
+    fn revoke_doorbells(&self);
+
+    /// Resets the function (Function Level Reset; PCI Express Base 6.0, 6.6.2): when it returns, none of its DMA is
+    /// under way, and its registers stand as after power on.
+    ///
+    /// # Errors
+    /// [`BusError`] when there is no such reset or the function did not come back.
+    fn reset(&self) -> Result<(), BusError>;
+
+    /// Clears Bus Master Enable, then reads from the device: its DMA before that has been done and none follows, until
+    /// [`enable_bus_mastering`](Self::enable_bus_mastering) (PCI Express Base 6.0, 7.5.1.1.3).
+    ///
+    /// # Errors
+    /// [`BusError::Gone`] when the read did not return: then nothing is known.
+    fn disable_bus_mastering(&self) -> Result<(), BusError>;
+
+    /// Sets Bus Master Enable.
+    ///
+    /// # Errors
+    /// [`BusError::Gone`].
+    fn enable_bus_mastering(&self) -> Result<(), BusError>;
+
+    /// Takes the function out of its address space, for ever. Needs nothing from the device: when it returns, none of
+    /// its accesses reaches memory, whatever it does.
+    fn cut_off(&self);
 
     /// Called by a wait between two looks: gives the processor to whoever does the work. A controller that runs in
     /// this very thread takes its turn here.

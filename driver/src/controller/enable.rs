@@ -13,8 +13,6 @@ use crate::spec::registers::{
     Aqa, Cap, Cc, CommandSetSelected, CommandSets, Crto, Csts, ReadyModes, ShutdownNotification, ShutdownStatus, offset,
 };
 
-/// The least wait for RDY: a controller that says CAP.TO = 0 is still given the time to look.
-const LEAST_TIMEOUT: Duration = Duration::from_millis(500);
 /// The most entries of an admin queue (AQA.ASQS and AQA.ACQS).
 const MAX_ADMIN_ENTRIES: u32 = 4096;
 /// The largest memory page that this driver allocates queues on.
@@ -35,7 +33,7 @@ pub(super) fn enable(function: &Arc<dyn Function>, config: &ControllerConfig) ->
         return Err(ControllerError::NoNvmCommandSet { css: cap.css().bits() });
     }
     let page_size = page_size(cap)?;
-    disable(&**function, cap)?;
+    disable(&**function, cap, config)?;
 
     let limits = ControllerLimits::new(cap, page_size, 0)?;
     // MQES limits I/O queues only, but a device with small queues gets a small admin queue too.
@@ -59,14 +57,14 @@ pub(super) fn enable(function: &Arc<dyn Function>, config: &ControllerConfig) ->
     function.write_u32(offset::CC, cc.bits());
     let cc = cc.with_en(true);
     function.write_u32(offset::CC, cc.bits());
-    wait_for(&**function, cap, ready_timeout(&**function, cap), Wait::Ready, |csts| csts.rdy())?;
+    wait_for(&**function, cap, ready_timeout(&**function, cap, config), Wait::Ready, |csts| csts.rdy())?;
     Ok(Started { cap, cc, limits, pair })
 }
 
 /// Clears EN, where it is set, and waits until RDY has followed.
-pub(super) fn disable(function: &dyn Function, cap: Cap) -> Result<(), ControllerError> {
+pub(super) fn disable(function: &dyn Function, cap: Cap, config: &ControllerConfig) -> Result<(), ControllerError> {
     let cc = Cc::from_bits(function.read_u32(offset::CC));
-    let timeout = ready_timeout(function, cap);
+    let timeout = ready_timeout(function, cap, config);
     if cc.en() {
         // A controller that is still on its way to ready must not be disturbed (3.5.1): wait, but not for ever.
         let on_its_way = Deadline::after(timeout);
@@ -127,8 +125,15 @@ fn wait_for(
     Ok(())
 }
 
+/// Whether a function that was reset is back: present, and neither enabled nor ready.
+pub(super) fn is_reset(function: &dyn Function, cap: Cap) -> bool {
+    let csts = function.read_u32(offset::CSTS);
+    let cc = Cc::from_bits(function.read_u32(offset::CC));
+    still_there(function, cap, csts).is_ok() && !Csts::from_bits(csts).rdy() && !cc.en()
+}
+
 /// CAP never changes: another value means that nobody answers.
-fn still_there(function: &dyn Function, cap: Cap, csts: u32) -> Result<(), ControllerError> {
+pub(super) fn still_there(function: &dyn Function, cap: Cap, csts: u32) -> Result<(), ControllerError> {
     let now = function.read_u64(offset::CAP);
     if now != cap.bits() || csts == u32::MAX {
         return Err(ControllerError::Gone { cap: now, csts });
@@ -146,13 +151,13 @@ fn read_cap(function: &dyn Function) -> Result<Cap, ControllerError> {
 }
 
 /// The longest wait for RDY: CRTO.CRWMT where CAP.CRMS says that it counts, CAP.TO else (3.1.4.1, TO).
-fn ready_timeout(function: &dyn Function, cap: Cap) -> Duration {
+fn ready_timeout(function: &dyn Function, cap: Cap, config: &ControllerConfig) -> Duration {
     let said = if cap.crms().contains(ReadyModes::WITH_MEDIA) {
         Crto::from_bits(function.read_u32(offset::CRTO)).ready_with_media_timeout().max(cap.timeout())
     } else {
         cap.timeout()
     };
-    said.max(LEAST_TIMEOUT)
+    said.max(config.least_ready_timeout)
 }
 
 /// The memory page to use: the smallest that the controller has and that is no smaller than the host's own.

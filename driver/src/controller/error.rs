@@ -106,6 +106,9 @@ pub enum ControllerError {
     /// Host: no memory for a queue.
     #[error(transparent)]
     QueuePair(#[from] QueuePairError),
+    /// Device: after a reset it is not what it was.
+    #[error("after its reset the controller has another serial number, other capabilities or other limits")]
+    Changed,
     /// Host: the admin queue is unusable after a command that got no answer.
     #[error("the admin queue is not used again after a command that had no completion: enable the controller anew")]
     AdminQueueLost,

@@ -4,28 +4,31 @@
 //! and which namespaces it has, and creates and deletes the queue pairs that lanes then own. Every wait has a
 //! deadline that the error names. What the controller says is checked before it is used.
 //!
-//! Commands on namespaces are the lanes' matter. Recovery from a controller that does not answer is to disable it:
-//! dropping a [`Controller`] does that, and memory that it could still reach is taken from it by the address space
-//! (see [`Region`](crate::dma::Region)).
+//! Commands on namespaces are the lanes' matter. A controller that does not answer is recovered by whoever owns its
+//! admin queue ([`Controller::attend`]). Dropping a [`Controller`] disables it, and memory that it could still reach is
+//! taken from it by the address space (see [`Region`](crate::dma::Region)).
 
 mod admin;
 mod deadline;
 mod enable;
 mod error;
 mod namespace;
+mod recovery;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use error::{ControllerError, Wait};
 pub use namespace::Namespace;
+pub use recovery::{Attended, RecoveryConfig, RecoveryCounters};
 
 use admin::AdminQueue;
+use recovery::Recovery;
 
 use crate::bus::Function;
 use crate::queue::{ControllerLimits, PairCounters, QueuePair};
 use crate::spec::ZeroesBased;
-use crate::spec::command::{Cns, LogPageIdentifier, NumberOfQueues, QueuePriority, Sqe};
+use crate::spec::command::{Cns, LogPageIdentifier, NumberOfQueues, Sqe};
 use crate::spec::identify::IdentifyController;
 use crate::spec::log::SmartLog;
 use crate::spec::registers::{Cap, Cc, Vs, offset};
@@ -44,6 +47,10 @@ pub struct ControllerConfig {
     pub admin_timeout: Duration,
     /// The longest wait for a shutdown where the controller does not say (Identify Controller, RTD3E).
     pub shutdown_timeout: Duration,
+    /// The least wait for CSTS.RDY to follow CC.EN: a controller that says CAP.TO = 0 is still given that time.
+    pub least_ready_timeout: Duration,
+    /// When recovery begins, and how often its steps are tried.
+    pub recovery: RecoveryConfig,
 }
 
 impl Default for ControllerConfig {
@@ -53,6 +60,8 @@ impl Default for ControllerConfig {
             queue_pairs: 8,
             admin_timeout: Duration::from_secs(10),
             shutdown_timeout: Duration::from_secs(10),
+            least_ready_timeout: Duration::from_millis(500),
+            recovery: RecoveryConfig::default(),
         }
     }
 }
@@ -72,6 +81,7 @@ pub struct Controller {
     in_use: Vec<bool>,
     /// Whether EN has been cleared and RDY seen to follow.
     stopped: bool,
+    recovery: Recovery,
 }
 
 impl Controller {
@@ -90,6 +100,7 @@ impl Controller {
             granted: 0,
             in_use: Vec::new(),
             stopped: false,
+            recovery: Recovery::default(),
             function,
             config,
         };
@@ -168,17 +179,7 @@ impl Controller {
         };
         let qid = index as u16 + 1;
         let pair = QueuePair::new(&self.function, self.cap, &self.limits, qid, entries)?;
-        let qsize = ZeroesBased::<u16>::from_count(pair.entries().into())
-            .ok_or(ControllerError::NoQueueLeft { granted: self.granted })?;
-        let completion_queue = pair.completion_queue().get();
-        self.admin.execute(Sqe::create_io_completion_queue(qid, qsize, completion_queue, None))?;
-        let submission_queue = pair.submission_queue().get();
-        let create = Sqe::create_io_submission_queue(qid, qsize, submission_queue, qid, QueuePriority::URGENT);
-        if let Err(error) = self.admin.execute(create) {
-            // The first error is the one to report; an undeleted queue keeps its identifier.
-            self.in_use[index] = self.admin.execute(Sqe::delete_io_completion_queue(qid)).is_err();
-            return Err(error);
-        }
+        self.create_queues(&pair)?;
         self.in_use[index] = true;
         Ok(pair)
     }
@@ -224,7 +225,7 @@ impl Controller {
     /// Clears EN and waits until RDY follows.
     fn stop(&mut self) -> Result<(), ControllerError> {
         self.stopped = true;
-        enable::disable(&*self.function, self.cap)
+        enable::disable(&*self.function, self.cap, &self.config)
     }
 }
 

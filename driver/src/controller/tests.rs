@@ -51,6 +51,22 @@ impl Function for Constant {
     fn dma(&self) -> &Arc<DmaSpace> {
         &self.1
     }
+
+    fn revoke_doorbells(&self) {}
+
+    fn reset(&self) -> Result<(), BusError> {
+        Err(BusError::NoReset)
+    }
+
+    fn disable_bus_mastering(&self) -> Result<(), BusError> {
+        Err(BusError::Gone { what: "bus mastering" })
+    }
+
+    fn enable_bus_mastering(&self) -> Result<(), BusError> {
+        Err(BusError::Gone { what: "bus mastering" })
+    }
+
+    fn cut_off(&self) {}
 }
 
 #[test]

@@ -37,3 +37,20 @@ pub fn loads_after_phase() {
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
 }
+
+/// Completes every earlier load from memory before any later store to a device's register: between the CQEs that were
+/// read and the doorbell that gives their places back.
+///
+/// x86-64 does not move a store before an earlier load; AArch64 needs a barrier for both in the outer shareable domain.
+#[inline(always)]
+pub fn loads_before_doorbell() {
+    #[cfg(target_arch = "x86_64")]
+    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::Release);
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a barrier touches neither memory nor registers; without `nomem` the compiler keeps loads before it.
+    unsafe {
+        std::arch::asm!("dmb osh", options(nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+}

@@ -1,14 +1,19 @@
 //! What the two ends of a model share: the function that a driver holds, and the executor.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::config::ModelConfig;
 use super::counters::Counters;
-use super::doorbells::Doorbells;
+use super::doorbells::{Doorbells, Refusal};
 use super::registers::Registers;
 use super::violation::Violations;
 use crate::spec::registers::{Cc, offset};
+
+/// Bus Master Enable of the function's Command register.
+const BUS_MASTER: u8 = 1;
+/// The function is in its address space.
+const ATTACHED: u8 = 2;
 
 /// Registers, doorbells, and the records of what happened.
 pub(super) struct Board {
@@ -17,6 +22,8 @@ pub(super) struct Board {
     attention: AtomicBool,
     /// The controller is no more; its function reads as all ones.
     gone: AtomicBool,
+    /// [`BUS_MASTER`] and [`ATTACHED`].
+    path: AtomicU8,
     pub(super) doorbells: Doorbells,
     pub(super) counters: Counters,
     pub(super) violations: Violations,
@@ -28,6 +35,7 @@ impl Board {
             registers: Mutex::new(Registers::new(config)),
             attention: AtomicBool::new(false),
             gone: AtomicBool::new(false),
+            path: AtomicU8::new(BUS_MASTER | ATTACHED),
             doorbells: Doorbells::new(config.queues, config.dstrd),
             counters: Counters::default(),
             violations: Violations::default(),
@@ -56,25 +64,69 @@ impl Board {
         if self.gone() || offset >= self.end() || !offset.is_multiple_of(4) {
             return;
         }
-        let outcome = if offset >= offset::DOORBELLS {
-            match self.doorbells.at(offset) {
-                Some(doorbell) => self.doorbells.ring(doorbell, value & 0xFFFF, self.doorbells.epoch()),
-                None => Ok(()),
+        if offset >= offset::DOORBELLS {
+            if let Some(doorbell) = self.doorbells.at(offset)
+                && let Err(refusal) = self.doorbells.ring(doorbell, value & 0xFFFF, self.doorbells.mark())
+            {
+                self.refuse(refusal);
             }
-        } else {
-            let mut registers = self.lock_registers();
-            // Before the reset, so that no doorbell rung after it is heard.
-            if offset == offset::CC && registers.cc().en() && !Cc::from_bits(value).en() {
-                self.doorbells.stop();
-            }
-            let outcome = registers.write(offset, value);
-            if registers.unsettled() {
-                self.attention.store(true, Ordering::Release);
-            }
-            outcome
-        };
-        if let Err(violation) = outcome {
+            return;
+        }
+        let mut registers = self.lock_registers();
+        // Before the reset, so that no doorbell rung after it is heard.
+        if offset == offset::CC && registers.cc().en() && !Cc::from_bits(value).en() {
+            self.doorbells.stop();
+        }
+        if let Err(violation) = registers.write(offset, value) {
             self.violations.record(violation);
+        }
+        self.call_executor(&registers);
+    }
+
+    /// Keeps or counts a ring that was not heard.
+    #[cold]
+    pub(super) fn refuse(&self, refusal: Refusal) {
+        match refusal {
+            Refusal::Revoked => self.counters.revoked_doorbells.add_shared(1),
+            Refusal::Violation(violation) => self.violations.record(violation),
+        }
+    }
+
+    /// Function Level Reset, as far as it is done at once: registers, doorbells and the Command register are as
+    /// after power on, which leaves bus mastering off. The executor drops the queues before it looks at anything
+    /// else; DMA under way is waited for by the caller.
+    pub(super) fn reset_function(&self) {
+        let mut registers = self.lock_registers();
+        self.doorbells.stop();
+        self.set_bus_mastering(false);
+        registers.power_on();
+        self.call_executor(&registers);
+    }
+
+    pub(super) fn set_bus_mastering(&self, on: bool) {
+        if on {
+            self.path.fetch_or(BUS_MASTER, Ordering::AcqRel);
+        } else {
+            self.path.fetch_and(!BUS_MASTER, Ordering::AcqRel);
+        }
+    }
+
+    /// The function leaves its address space for ever. DMA under way is waited for by the caller.
+    pub(super) fn detach(&self) {
+        self.path.fetch_and(!ATTACHED, Ordering::AcqRel);
+    }
+
+    /// Whether queues of `epoch` may be served. Asked with the IOMMU's table in hand: who changes the answer then
+    /// waits for the table, and so for all that went by the former one.
+    #[inline]
+    pub(super) fn may_access(&self, epoch: u32) -> bool {
+        self.path.load(Ordering::Acquire) == BUS_MASTER | ATTACHED && self.doorbells.is_live(epoch)
+    }
+
+    /// Has the executor look at the registers, where there is something for it.
+    fn call_executor(&self, registers: &Registers) {
+        if registers.unsettled() {
+            self.attention.store(true, Ordering::Release);
         }
     }
 
@@ -101,6 +153,7 @@ impl Board {
     /// The controller goes: nothing is heard or answered from now on.
     pub(super) fn remove(&self) {
         self.gone.store(true, Ordering::Release);
+        self.detach();
         self.doorbells.stop();
     }
 }

@@ -50,6 +50,8 @@ pub struct ModelConfig {
     pub ready_delay: u32,
     /// Turns that a shutdown takes.
     pub shutdown_delay: u32,
+    /// Whether the function has a Function Level Reset.
+    pub flr: bool,
     /// Serial number: 1 to 20 printable ASCII characters.
     pub serial: String,
     /// Model number: 1 to 40 printable ASCII characters.
@@ -78,6 +80,7 @@ impl Default for ModelConfig {
             queues: 64,
             ready_delay: 2,
             shutdown_delay: 2,
+            flr: true,
             serial: "TENTPEG0001".to_owned(),
             model_number: "Tentpeg Model Controller".to_owned(),
             volatile_write_cache: true,

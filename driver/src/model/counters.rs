@@ -49,15 +49,19 @@ counters! {
     prp_list_entries;
     /// Pages of PRP lists read from.
     prp_list_pages;
+    /// Times that writes were made durable: by Flush, by FUA, or after each write where there is no cache.
+    persists;
     /// Accesses that the IOMMU refused.
     faults;
     /// I/O commands completed with a status other than success.
     io_errors;
     /// Admin commands completed with a status other than success.
     admin_errors;
+    /// Doorbells rung through a handle that had been revoked: written nowhere.
+    revoked_doorbells;
 }
 
-/// A count with one writer: a load and a store, no atomic read-modify-write.
+/// A count with one writer, who needs a load and a store and no atomic read-modify-write.
 #[derive(Default)]
 pub(super) struct Counter(AtomicU64);
 
@@ -66,6 +70,11 @@ impl Counter {
     pub(super) fn add(&self, count: u64) {
         // Relaxed: the CQE's Release store publishes it to whoever has seen the completion.
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+    }
+
+    /// Adds to a count that has several writers, all of whom use this.
+    pub(super) fn add_shared(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 //!
 //! Ringing is a few loads and one store; the executor looks with one load. Each doorbell's word carries the enable
 //! epoch of the handle that wrote it, so that a handle from before a reset can be told at any time, even when it
-//! rings at the very moment of the reset.
+//! rings at the very moment of the reset. Handles also have a generation, which ends when they are revoked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -28,15 +28,16 @@ pub(super) struct Doorbells {
     dstrd: u8,
     /// Counts resets; handles given out belong to the epoch of that time. Starts at 1.
     epoch: AtomicU32,
-    /// The epoch while EN and RDY are 1, else 0.
-    live: AtomicU32,
+    /// In the upper half the epoch while EN and RDY are 1, else 0; in the lower the generation of handles that lead
+    /// here. One word, so that a ring compares once.
+    live: AtomicU64,
 }
 
 impl Doorbells {
     /// Doorbells for `queues` I/O queue pairs and the admin queues.
     pub(super) fn new(queues: u16, dstrd: u8) -> Self {
         let words = (0..2 * (usize::from(queues) + 1)).map(|_| Word::default()).collect();
-        Self { words, dstrd, epoch: AtomicU32::new(1), live: AtomicU32::new(0) }
+        Self { words, dstrd, epoch: AtomicU32::new(1), live: AtomicU64::new(0) }
     }
 
     /// The first offset after the doorbells.
@@ -63,13 +64,35 @@ impl Doorbells {
     /// From now on doorbells are heard: RDY has become 1. Returns the epoch.
     pub(super) fn start(&self) -> u32 {
         let epoch = self.epoch();
-        self.live.store(epoch, Ordering::Release);
+        self.set_live(|live| Mark { epoch, ..live });
         epoch
+    }
+
+    /// Whether doorbells of `epoch` are heard now.
+    #[inline]
+    pub(super) fn is_live(&self, epoch: u32) -> bool {
+        Mark::unpack(self.live.load(Ordering::Acquire)).epoch == epoch
+    }
+
+    /// From now on no handle given out so far is heard, and none of them is to blame.
+    pub(super) fn revoke(&self) {
+        self.set_live(|live| Mark { generation: live.generation.wrapping_add(1), ..live });
+    }
+
+    /// What a handle that is given out now carries.
+    pub(super) fn mark(&self) -> Mark {
+        Mark { epoch: self.epoch(), ..Mark::unpack(self.live.load(Ordering::Acquire)) }
+    }
+
+    fn set_live(&self, change: impl Fn(Mark) -> Mark) {
+        let change = |live| Some(change(Mark::unpack(live)).pack());
+        // It always changes: `change` never refuses.
+        let _ = self.live.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
     }
 
     /// From now on no doorbell is heard, and no handle given out so far ever again: EN has become 0.
     pub(super) fn stop(&self) {
-        self.live.store(0, Ordering::Release);
+        self.set_live(|live| Mark { epoch: 0, ..live });
         // Under the registers' lock; 0 is the mark of "not live" and is stepped over.
         let next = self.epoch().checked_add(1).unwrap_or(1);
         self.epoch.store(next, Ordering::Release);
@@ -95,31 +118,34 @@ impl Doorbells {
         ((rung >> 32) as u32 == epoch).then_some(rung as u32)
     }
 
-    /// Rings a doorbell through a handle of `epoch`; what must not be is not heard.
+    /// Rings a doorbell through a handle with `mark`; what must not be is not heard.
     #[inline]
-    pub(super) fn ring(&self, doorbell: DoorbellId, value: u32, epoch: u32) -> Result<(), Violation> {
-        if self.live.load(Ordering::Acquire) != epoch {
-            return Err(self.refusal(doorbell, value, epoch));
+    pub(super) fn ring(&self, doorbell: DoorbellId, value: u32, mark: Mark) -> Result<(), Refusal> {
+        if self.live.load(Ordering::Acquire) != mark.pack() {
+            return Err(self.refusal(doorbell, value, mark));
         }
         let word = self.word(doorbell);
         let size = word.size.load(Ordering::Acquire);
         if value >= size {
-            return Err(match size {
+            return Err(Refusal::Violation(match size {
                 0 => Violation::DoorbellWithoutQueue { doorbell, value },
                 _ => Violation::DoorbellOutOfRange { doorbell, value, size },
-            });
+            }));
         }
         // Release: the device that sees the value sees the entries before it.
-        word.rung.store(u64::from(epoch) << 32 | u64::from(value), Ordering::Release);
+        word.rung.store(u64::from(mark.epoch) << 32 | u64::from(value), Ordering::Release);
         Ok(())
     }
 
     #[cold]
-    fn refusal(&self, doorbell: DoorbellId, value: u32, epoch: u32) -> Violation {
-        if epoch == self.epoch() {
-            Violation::DoorbellWhileNotReady { doorbell, value }
+    fn refusal(&self, doorbell: DoorbellId, value: u32, mark: Mark) -> Refusal {
+        let now = self.mark();
+        if mark.generation != now.generation {
+            Refusal::Revoked
+        } else if mark.epoch == now.epoch {
+            Refusal::Violation(Violation::DoorbellWhileNotReady { doorbell, value })
         } else {
-            Violation::DoorbellOfFormerEpoch { doorbell, value }
+            Refusal::Violation(Violation::DoorbellOfFormerEpoch { doorbell, value })
         }
     }
 
@@ -129,25 +155,54 @@ impl Doorbells {
     }
 }
 
+/// When a handle was given out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Resets before it.
+    epoch: u32,
+    /// Revocations before it.
+    generation: u32,
+}
+
+impl Mark {
+    #[inline]
+    fn pack(self) -> u64 {
+        u64::from(self.epoch) << 32 | u64::from(self.generation)
+    }
+
+    #[inline]
+    fn unpack(word: u64) -> Self {
+        Self { epoch: (word >> 32) as u32, generation: word as u32 }
+    }
+}
+
+/// Why a ring was not heard.
+pub(super) enum Refusal {
+    /// The handle had been revoked: it leads nowhere, as was wanted.
+    Revoked,
+    /// A driver must not ring so.
+    Violation(Violation),
+}
+
 /// A handle to one doorbell, for one enable epoch.
 pub(super) struct DoorbellHandle {
     board: Arc<Board>,
     doorbell: DoorbellId,
-    epoch: u32,
+    mark: Mark,
 }
 
 impl DoorbellHandle {
     pub(super) fn new(board: Arc<Board>, doorbell: DoorbellId) -> Self {
-        let epoch = board.doorbells.epoch();
-        Self { board, doorbell, epoch }
+        let mark = board.doorbells.mark();
+        Self { board, doorbell, mark }
     }
 }
 
 impl Doorbell for DoorbellHandle {
     #[inline]
     fn ring(&self, value: u16) {
-        if let Err(violation) = self.board.doorbells.ring(self.doorbell, value.into(), self.epoch) {
-            self.board.violations.record(violation);
+        if let Err(refusal) = self.board.doorbells.ring(self.doorbell, value.into(), self.mark) {
+            self.board.refuse(refusal);
         }
     }
 }

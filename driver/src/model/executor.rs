@@ -72,6 +72,9 @@ impl Executor {
             return settled;
         }
         let reach = self.table.reach();
+        if !self.core.board.may_access(self.core.epoch) {
+            return settled;
+        }
         self.core.serve(&reach) || settled
     }
 }

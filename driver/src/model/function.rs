@@ -3,8 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::board::Board;
+use super::config::ModelConfig;
 use super::doorbells::DoorbellHandle;
 use super::executor::Executor;
+use super::iommu::{SoftwareIommu, Table};
 use crate::bus::{BusError, Doorbell, Function};
 use crate::dma::DmaSpace;
 
@@ -22,12 +24,24 @@ pub struct ModelFunction {
     name: String,
     board: Arc<Board>,
     dma: Arc<DmaSpace>,
+    table: Arc<Table>,
+    has_reset: bool,
     stepped: Option<SteppedExecutor>,
 }
 
 impl ModelFunction {
-    pub(super) fn new(name: String, board: Arc<Board>, dma: Arc<DmaSpace>, stepped: Option<SteppedExecutor>) -> Self {
-        Self { name, board, dma, stepped }
+    pub(super) fn new(
+        config: &ModelConfig,
+        board: Arc<Board>,
+        iommu: &Arc<SoftwareIommu>,
+        stepped: Option<SteppedExecutor>,
+    ) -> Self {
+        let (name, has_reset) = (config.name.clone(), config.flr);
+        Self { name, board, dma: iommu.space(), table: iommu.table(), has_reset, stepped }
+    }
+
+    fn present(&self, what: &'static str) -> Result<(), BusError> {
+        if self.board.gone() { Err(BusError::Gone { what }) } else { Ok(()) }
     }
 }
 
@@ -52,6 +66,39 @@ impl Function for ModelFunction {
 
     fn dma(&self) -> &Arc<DmaSpace> {
         &self.dma
+    }
+
+    fn revoke_doorbells(&self) {
+        self.board.doorbells.revoke();
+    }
+
+    /// Done at once. Bus mastering is off afterwards, as PCI has it: the reset clears the Command register.
+    fn reset(&self) -> Result<(), BusError> {
+        self.present("Function Level Reset")?;
+        if !self.has_reset {
+            return Err(BusError::NoReset);
+        }
+        self.board.reset_function();
+        self.table.wait_for_all();
+        Ok(())
+    }
+
+    fn disable_bus_mastering(&self) -> Result<(), BusError> {
+        self.present("the read after bus mastering was disabled")?;
+        self.board.set_bus_mastering(false);
+        self.table.wait_for_all();
+        Ok(())
+    }
+
+    fn enable_bus_mastering(&self) -> Result<(), BusError> {
+        self.present("the write that enables bus mastering")?;
+        self.board.set_bus_mastering(true);
+        Ok(())
+    }
+
+    fn cut_off(&self) {
+        self.board.detach();
+        self.table.wait_for_all();
     }
 
     /// Stepped: runs a turn, so that a driver that waits in the only thread makes progress. Threaded: yields.

@@ -81,7 +81,7 @@ impl Model {
             }
             Drive::Threaded => (Runner::Threaded(ModelThread::start(executor)?), None),
         };
-        let function = Arc::new(ModelFunction::new(config.name, Arc::clone(&board), iommu.space(), stepped));
+        let function = Arc::new(ModelFunction::new(&config, Arc::clone(&board), iommu, stepped));
         Ok(Self { board, function, runner })
     }
 

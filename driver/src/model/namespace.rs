@@ -73,7 +73,7 @@ impl Namespace {
         board.counters.read_bytes.add(len);
         self.store.read(offset, pieces).map_err(|_| StatusCode::UNRECOVERED_READ_ERROR.status())?;
         // FUA asks that what is read be on the medium, too (NVM Command Set 1.1, 3.3.4).
-        if sqe.fua() { self.persist() } else { Ok(()) }
+        if sqe.fua() { self.persist(board) } else { Ok(()) }
     }
 
     #[inline]
@@ -96,7 +96,7 @@ impl Namespace {
         let pieces = transfer.resolve(reach, board, sqid, sqe, len, Access::DEVICE_READS)?;
         board.counters.write_bytes.add(len);
         self.store.write(offset, pieces).map_err(|_| StatusCode::WRITE_FAULT.status())?;
-        if sqe.fua() || !self.cached { self.persist() } else { Ok(()) }
+        if sqe.fua() || !self.cached { self.persist(board) } else { Ok(()) }
     }
 
     fn flush(&self, board: &Board, sqe: &Sqe) -> Result<(), Status> {
@@ -104,11 +104,12 @@ impl Namespace {
         if !matches!(sqe.nsid, NSID | NSID_ALL) {
             return Err(permanent(StatusCode::INVALID_NAMESPACE_OR_FORMAT));
         }
-        self.persist()
+        self.persist(board)
     }
 
     #[inline]
-    fn persist(&self) -> Result<(), Status> {
+    fn persist(&self, board: &Board) -> Result<(), Status> {
+        board.counters.persists.add(1);
         self.store.flush().map_err(|_| StatusCode::WRITE_FAULT.status())
     }
 

@@ -4,6 +4,8 @@
 //! Plain state without threads: a write happens at once, and [`tick`](Registers::tick), once a turn, says what the
 //! executor has to do about it. Doorbells are not here.
 
+use std::mem;
+
 use super::config::ModelConfig;
 use super::violation::Violation;
 use crate::spec::ZeroesBased;
@@ -21,11 +23,8 @@ enum Phase {
     Disabled,
     Enabling(u32),
     Ready,
-    /// EN is 0 and RDY still 1; the executor has not been told yet where `told` is false.
-    Disabling {
-        left: u32,
-        told: bool,
-    },
+    /// EN is 0 and RDY still 1.
+    Disabling(u32),
     /// Nothing helps but a reset: CFS is 1.
     Fatal,
 }
@@ -67,6 +66,8 @@ pub(super) struct Registers {
     acq: u64,
     interrupt_mask: u32,
     phase: Phase,
+    /// There was a reset that the executor has not been told of.
+    untold: bool,
     /// Turns left of a shutdown in progress.
     shutdown: Option<u32>,
     ready_delay: u32,
@@ -94,6 +95,7 @@ impl Registers {
             acq: 0,
             interrupt_mask: 0,
             phase: Phase::Disabled,
+            untold: false,
             shutdown: None,
             ready_delay: config.ready_delay,
             shutdown_delay: config.shutdown_delay,
@@ -153,13 +155,12 @@ impl Registers {
 
     /// Whether a turn of the executor has something to do here.
     pub(super) fn unsettled(&self) -> bool {
-        self.shutdown.is_some() || matches!(self.phase, Phase::Enabling(_) | Phase::Disabling { .. })
+        self.untold || self.shutdown.is_some() || matches!(self.phase, Phase::Enabling(_) | Phase::Disabling(_))
     }
 
     /// One turn passes. The executor does what it is told before the registers can be read again.
     pub(super) fn tick(&mut self) -> Option<Transition> {
-        if let Phase::Disabling { left, told: false } = self.phase {
-            self.phase = Phase::Disabling { left, told: true };
+        if mem::take(&mut self.untold) {
             return Some(Transition::Stop);
         }
         match self.phase {
@@ -175,7 +176,7 @@ impl Registers {
                 }));
             }
             Phase::Enabling(left) => self.phase = Phase::Enabling(left - 1),
-            Phase::Disabling { left: 0, .. } => {
+            Phase::Disabling(0) => {
                 self.csts = Csts::default();
                 self.phase = Phase::Disabled;
                 if self.cc.en() {
@@ -183,7 +184,7 @@ impl Registers {
                     let _ = self.enable();
                 }
             }
-            Phase::Disabling { left, told } => self.phase = Phase::Disabling { left: left - 1, told },
+            Phase::Disabling(left) => self.phase = Phase::Disabling(left - 1),
             Phase::Disabled | Phase::Ready | Phase::Fatal => {}
         }
         match self.shutdown {
@@ -204,6 +205,13 @@ impl Registers {
         self.csts = self.csts.with_cfs(true);
     }
 
+    /// A reset that leaves nothing: all is as after power on, at once.
+    pub(super) fn power_on(&mut self) {
+        (self.cc, self.csts, self.aqa) = (Cc::default(), Csts::default(), Aqa::default());
+        (self.asq, self.acq, self.interrupt_mask) = (0, 0, 0);
+        (self.phase, self.shutdown, self.untold) = (Phase::Disabled, None, true);
+    }
+
     fn configure(&mut self, cc: Cc) -> Result<(), Violation> {
         let was = self.cc;
         let shutdown = cc.shn() != ShutdownNotification::NONE && cc.shn() != was.shn();
@@ -211,7 +219,7 @@ impl Registers {
         match (was.en(), cc.en()) {
             (false, true) => {
                 self.cc = cc;
-                if matches!(self.phase, Phase::Disabling { .. }) {
+                if matches!(self.phase, Phase::Disabling(_)) {
                     return Err(Violation::EnabledWhileReady);
                 }
                 return self.enable();
@@ -257,8 +265,9 @@ impl Registers {
         self.shutdown = None;
         if self.phase == Phase::Ready {
             self.csts = Csts::default().with_rdy(true);
-            self.phase = Phase::Disabling { left: self.ready_delay, told: false };
-        } else if !matches!(self.phase, Phase::Disabling { .. }) {
+            self.phase = Phase::Disabling(self.ready_delay);
+            self.untold = true;
+        } else if !matches!(self.phase, Phase::Disabling(_)) {
             self.csts = Csts::default();
             self.phase = Phase::Disabled;
         }

@@ -13,7 +13,7 @@ const SPINS: u32 = 64;
 /// How long a model without work yields before it sleeps.
 const PATIENCE: Duration = Duration::from_millis(4);
 /// A step of sleep: with the kernel's slack of 50 us the next command is seen within about 100 us.
-const NAP: Duration = Duration::from_micros(20);
+const NAP: Duration = Duration::from_micros(50);
 
 /// Runs an executor until dropped.
 pub(super) struct ModelThread {

@@ -15,6 +15,7 @@ mod limits;
 mod pair;
 pub mod prp;
 mod ranges;
+mod reach;
 mod ring;
 pub mod sgl;
 mod slots;
@@ -25,4 +26,5 @@ pub use limits::{ControllerLimits, Limits, LimitsError, OptionalCommands, Pointe
 pub use pair::{Anomalies, Completion, PairCounters, QueuePair, QueuePairError, SubmitError};
 pub use prp::Extent;
 pub use ranges::{RangeError, RangeList};
+pub use reach::{ReachEnd, ReachEnded};
 pub use slots::Cid;

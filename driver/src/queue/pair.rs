@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use super::ReachEnded;
 use super::limits::{ControllerLimits, PointerError};
 use super::prp::{self, Extent, ListPages, PrpError};
 use super::ring::{CQE, CompletionRing, SQE, SubmissionRing};
 use super::sgl::{self, SglSupport};
 use super::slots::{Cid, Slots, Stray};
-use crate::bus::{BusError, Function};
+use crate::bus::{BusError, Doorbell, Function};
 use crate::dma::{Access, HostMemory, HostMemoryError, Iova, Region, RegisterError};
 use crate::spec::command::{Psdt, Sqe};
 use crate::spec::registers::{Cap, DoorbellKind, doorbell_offset};
@@ -115,6 +116,8 @@ pub struct QueuePair<T> {
     lists_offset: usize,
     list_bytes: usize,
     counters: PairCounters,
+    /// The owner's clock; see [`set_now`](QueuePair::set_now).
+    now: u32,
     // Cold.
     sgl: Option<SglSupport>,
     max_transfer: u64,
@@ -158,20 +161,17 @@ impl<T: Copy + Default> QueuePair<T> {
         let memory = HostMemory::allocate(len.next_multiple_of(page))?;
         let memory = function.dma().register(memory, Access::all())?;
 
-        let doorbell = |kind| {
-            function
-                .doorbell(doorbell_offset(cap.dstrd(), qid, kind))
-                .map_err(|source| QueuePairError::Doorbell { qid, source })
-        };
+        let [submission, completion] = doorbells(function, cap, qid)?;
         Ok(Self {
             slots: Slots::new(slots),
-            submission: SubmissionRing::new(0, entries, doorbell(DoorbellKind::SubmissionTail)?),
-            completion: CompletionRing::new(submission_bytes, entries, doorbell(DoorbellKind::CompletionHead)?),
+            submission: SubmissionRing::new(0, entries, submission),
+            completion: CompletionRing::new(submission_bytes, entries, completion),
             memory,
             page_size: limits.page_size,
             lists_offset,
             list_bytes,
             counters: PairCounters::default(),
+            now: 0,
             sgl: limits.sgl,
             max_transfer: limits.max_transfer,
             anomalies: Anomalies::default(),
@@ -209,7 +209,7 @@ impl<T: Copy + Default> QueuePair<T> {
     /// How many more commands can be submitted now.
     #[inline]
     pub fn free_slots(&self) -> usize {
-        self.slots.free()
+        self.slots.free_count()
     }
 
     /// What the pair has done.
@@ -246,7 +246,7 @@ impl<T: Copy + Default> QueuePair<T> {
                 }
             }
         }
-        let Some(cid) = self.slots.take(token) else {
+        let Some(cid) = self.slots.take(token, self.now) else {
             return Err(SubmitError::NoSlot { slots: self.slots.count() });
         };
         sqe.cid = cid;
@@ -258,7 +258,7 @@ impl<T: Copy + Default> QueuePair<T> {
     /// Tells the device of the commands submitted since the last time: one doorbell, or none.
     #[inline]
     pub fn ring(&mut self) {
-        self.counters.doorbells += u64::from(self.submission.ring());
+        self.counters.doorbells += u64::from(self.submission.ring(self.memory.view()));
     }
 
     /// Takes up to `most` completions and gives each to `complete`, then tells the device of the freed places: one
@@ -282,8 +282,47 @@ impl<T: Copy + Default> QueuePair<T> {
             }
         }
         self.counters.completions += ended as u64;
-        self.counters.doorbells += u64::from(self.completion.ring());
+        self.counters.doorbells += u64::from(self.completion.ring(self.memory.view()));
         ended
+    }
+
+    /// Sets the clock by which commands are timed, in ticks of the owner's choice that may wrap.
+    #[inline]
+    pub fn set_now(&mut self, now: u32) {
+        self.now = now;
+    }
+
+    /// A command that was issued more than `limit` ticks ago and whose abort has not been asked for.
+    pub fn overdue(&self, limit: u32) -> Option<Cid> {
+        self.slots.overdue(self.now, limit, false)
+    }
+
+    /// A command whose abort was asked for more than `limit` ticks ago, and that has not ended.
+    pub fn past_abort(&self, limit: u32) -> Option<Cid> {
+        self.slots.overdue(self.now, limit, true)
+    }
+
+    /// Notes that the controller was asked to abort a command.
+    pub fn note_abort(&mut self, cid: Cid) {
+        self.slots.note_abort(cid, self.now);
+    }
+
+    /// Ends every command in flight without a completion, and gives each one's token. A slot and its memory are in
+    /// quarantine until then: only the end of the controller's reach lets go of them (invariant 2).
+    pub fn interrupt(&mut self, _ended: &ReachEnded, interrupted: impl FnMut(T)) {
+        self.slots.end_all(interrupted);
+    }
+
+    /// Makes the queues new again, for a controller that was enabled anew and does not know them yet: both rings empty
+    /// and zeroed, with doorbell handles of the new life. Commands in flight must have been
+    /// [interrupted](Self::interrupt).
+    pub(crate) fn renew(&mut self, function: &Arc<dyn Function>, cap: Cap) -> Result<(), QueuePairError> {
+        debug_assert_eq!(self.slots.free_count(), self.slots.count());
+        let [submission, completion] = doorbells(function, cap, self.qid)?;
+        self.memory.view().slice(0, self.lists_offset).fill(0);
+        self.submission.renew(submission);
+        self.completion.renew(completion);
+        Ok(())
     }
 
     /// Gives the pair's memory up with its IOVAs free at once: for a controller that has deleted both queues.
@@ -317,6 +356,15 @@ impl<T: Copy + Default> QueuePair<T> {
             iova: self.memory.iova_at(offset as u64).unwrap_or(self.memory.iova()),
         }
     }
+}
+
+/// Handles to the doorbells of a pair: the submission queue's tail, the completion queue's head.
+fn doorbells(function: &Arc<dyn Function>, cap: Cap, qid: u16) -> Result<[Box<dyn Doorbell>; 2], QueuePairError> {
+    let doorbell = |kind| {
+        let offset = doorbell_offset(cap.dstrd(), qid, kind);
+        function.doorbell(offset).map_err(|source| QueuePairError::Doorbell { qid, source })
+    };
+    Ok([doorbell(DoorbellKind::SubmissionTail)?, doorbell(DoorbellKind::CompletionHead)?])
 }
 
 #[cfg(test)]

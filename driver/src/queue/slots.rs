@@ -23,6 +23,10 @@ struct Slot<T> {
     /// The CID of the command in flight, or of the next one.
     cid: Cid,
     in_flight: bool,
+    /// Whether the controller has been asked to abort the command.
+    abort_asked: bool,
+    /// When the command was issued, or when its abort was asked for; in the owner's ticks.
+    since: u32,
     token: T,
 }
 
@@ -41,14 +45,16 @@ impl<T: Copy + Default> Slots<T> {
     /// `count` free slots, 1 to [`MAX`](Self::MAX).
     pub(super) fn new(count: u16) -> Self {
         debug_assert!((1..=Self::MAX).contains(&usize::from(count)));
-        let slots = (0..count).map(|index| Slot { cid: index, in_flight: false, token: T::default() }).collect();
+        let slots = (0..count)
+            .map(|index| Slot { cid: index, in_flight: false, abort_asked: false, since: 0, token: T::default() })
+            .collect();
         let index_mask = (u32::from(count).next_power_of_two().max(2) - 1) as u16;
         Self { slots, free: (0..count).rev().collect(), index_mask }
     }
 
     /// How many slots are free.
     #[inline]
-    pub(super) fn free(&self) -> usize {
+    pub(super) fn free_count(&self) -> usize {
         self.free.len()
     }
 
@@ -63,13 +69,15 @@ impl<T: Copy + Default> Slots<T> {
         self.free.last().copied()
     }
 
-    /// Takes a slot for a command and gives the command's CID.
+    /// Takes a slot for a command that is issued at tick `now`, and gives the command's CID.
     #[inline]
-    pub(super) fn take(&mut self, token: T) -> Option<Cid> {
+    pub(super) fn take(&mut self, token: T, now: u32) -> Option<Cid> {
         let index = *self.free.last()?;
         let slot = self.slots.get_mut(usize::from(index))?;
         self.free.pop();
         slot.in_flight = true;
+        slot.abort_asked = false;
+        slot.since = now;
         slot.token = token;
         Some(slot.cid)
     }
@@ -84,13 +92,48 @@ impl<T: Copy + Default> Slots<T> {
         if slot.cid != cid || !slot.in_flight {
             return Err(if slot.in_flight { Stray::Stale } else { Stray::NotInFlight });
         }
+        let token = slot.token;
+        self.free(index);
+        Ok(token)
+    }
+
+    /// A command whose last event (it was issued, or its abort was asked for) is more than `limit` ticks before `now`.
+    pub(super) fn overdue(&self, now: u32, limit: u32, abort_asked: bool) -> Option<Cid> {
+        let overdue =
+            |slot: &&Slot<T>| slot.in_flight && slot.abort_asked == abort_asked && now.wrapping_sub(slot.since) > limit;
+        self.slots.iter().find(overdue).map(|slot| slot.cid)
+    }
+
+    /// Notes that the abort of a command in flight was asked for at tick `now`.
+    pub(super) fn note_abort(&mut self, cid: Cid, now: u32) {
+        if let Some(slot) = self.slots.get_mut(usize::from(cid & self.index_mask))
+            && slot.cid == cid
+        {
+            slot.abort_asked = true;
+            slot.since = now;
+        }
+    }
+
+    /// Frees every slot in use and gives what it held. Completions that come later are strays.
+    pub(super) fn end_all(&mut self, mut ended: impl FnMut(T)) {
+        for index in 0..self.slots.len() as u16 {
+            if self.slots[usize::from(index)].in_flight {
+                self.free(index);
+                ended(self.slots[usize::from(index)].token);
+            }
+        }
+    }
+
+    /// Frees a slot in use, with the CID of its next command.
+    #[inline]
+    fn free(&mut self, index: u16) {
+        let Some(slot) = self.slots.get_mut(usize::from(index)) else { return };
         slot.in_flight = false;
         // The carry out of the 16 bits starts the generations anew. The last one is left out, whose CID could be
         // FFFFh: its bits above the index are all ones.
-        let next = cid.wrapping_add(self.index_mask + 1);
+        let next = slot.cid.wrapping_add(self.index_mask + 1);
         slot.cid = if next | self.index_mask == Cid::MAX { index } else { next };
         self.free.push(index);
-        Ok(slot.token)
     }
 }
 
@@ -105,12 +148,12 @@ mod tests {
     #[test]
     fn each_stray_is_told_apart() {
         let mut slots = Slots::<u32>::new(3);
-        let first = slots.take(7).unwrap();
+        let first = slots.take(7, 0).unwrap();
         assert_eq!(slots.complete(3), Err(Stray::OutOfRange), "index 3 of 3 slots");
         assert_eq!(slots.complete(1), Err(Stray::NotInFlight), "never issued");
         assert_eq!(slots.complete(first), Ok(7));
         assert_eq!(slots.complete(first), Err(Stray::NotInFlight), "twice");
-        let second = slots.take(8).unwrap();
+        let second = slots.take(8, 0).unwrap();
         assert_ne!(first, second);
         assert_eq!(slots.complete(first), Err(Stray::Stale));
         assert_eq!(slots.complete(second), Ok(8));
@@ -122,11 +165,11 @@ mod tests {
             let mut slots = Slots::<()>::new(count);
             let mut seen = std::collections::HashSet::new();
             // The free list is a stack: the slot that was just freed is taken again. Hold all but the last.
-            while slots.free() > 1 {
-                slots.take(()).unwrap();
+            while slots.free_count() > 1 {
+                slots.take((), 0).unwrap();
             }
             for _ in 0..1 << 17 {
-                let cid = slots.take(()).unwrap();
+                let cid = slots.take((), 0).unwrap();
                 assert_ne!(cid, Cid::MAX);
                 seen.insert(cid);
                 slots.complete(cid).unwrap();
@@ -134,6 +177,30 @@ mod tests {
             let generations = (1usize << 16) / (usize::from(slots.index_mask) + 1);
             assert_eq!(seen.len(), generations - 1, "{count} slots");
         }
+    }
+
+    #[test]
+    fn what_is_overdue_and_what_is_past_its_abort() {
+        let mut slots = Slots::<u32>::new(4);
+        // The ticks wrap.
+        let start = u32::MAX - 5;
+        let first = slots.take(1, start).unwrap();
+        let second = slots.take(2, start.wrapping_add(8)).unwrap();
+        let at = |ticks: u32| start.wrapping_add(ticks);
+        assert_eq!(slots.overdue(at(10), 10, false), None);
+        assert_eq!(slots.overdue(at(11), 10, false), Some(first));
+        slots.note_abort(first, at(11));
+        slots.note_abort(first ^ 0x10, at(500));
+        assert_eq!(slots.overdue(at(11), 10, false), None, "asked for already");
+        assert_eq!(slots.overdue(at(19), 10, false), Some(second));
+        assert_eq!(slots.overdue(at(16), 5, true), None);
+        assert_eq!(slots.overdue(at(17), 5, true), Some(first));
+        slots.complete(first).unwrap();
+        assert_eq!(slots.overdue(at(17), 5, true), None);
+        let mut ended = Vec::new();
+        slots.end_all(|token| ended.push(token));
+        assert_eq!((ended, slots.free_count()), (vec![2], 4));
+        assert_eq!(slots.complete(second), Err(Stray::NotInFlight), "a late completion is a stray");
     }
 
     proptest! {
@@ -145,7 +212,7 @@ mod tests {
             let mut in_flight = HashMap::new();
             for (number, (submit, cid)) in steps.into_iter().enumerate() {
                 if submit {
-                    match slots.take(number) {
+                    match slots.take(number, 0) {
                         Some(cid) => prop_assert!(in_flight.insert(cid, number).is_none(), "a CID in flight twice"),
                         None => prop_assert_eq!(in_flight.len(), usize::from(count)),
                     }
@@ -154,7 +221,7 @@ mod tests {
                     let cid = in_flight.keys().nth(usize::from(cid) % 80).copied().unwrap_or(cid);
                     prop_assert_eq!(slots.complete(cid).ok(), in_flight.remove(&cid));
                 }
-                prop_assert_eq!(slots.free() + in_flight.len(), usize::from(count));
+                prop_assert_eq!(slots.free_count() + in_flight.len(), usize::from(count));
             }
         }
     }

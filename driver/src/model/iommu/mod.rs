@@ -91,6 +91,11 @@ impl Table {
         // Every change leaves the table whole, so a panic elsewhere does not make it unusable.
         Reach::new(self.mappings.read().unwrap_or_else(PoisonError::into_inner))
     }
+
+    /// Waits until every `Reach` of this moment has been dropped.
+    pub(super) fn wait_for_all(&self) {
+        drop(self.mappings.write().unwrap_or_else(PoisonError::into_inner));
+    }
 }
 
 impl AddressSpace for Table {

@@ -3,7 +3,7 @@
 use super::super::{ModelConfig, StoreConfig, Violation};
 use super::host::{Host, Pair, count, small};
 use crate::dma::{Access, HostMemory, Region};
-use crate::spec::command::{DirectiveType, Fuse, NSID_ALL, NvmOpcode, Psdt, Sqe};
+use crate::spec::command::{DirectiveType, FeatureIdentifier, Fuse, NSID_ALL, NvmOpcode, Psdt, Sqe};
 use crate::spec::status::StatusCode;
 
 struct Bench {
@@ -182,4 +182,27 @@ fn five_tebibytes_are_there_to_the_last_block() {
     assert_eq!(b.code(between), StatusCode::SUCCESS);
     assert_eq!(b.bytes(0, 4096), [0; 4096]);
     assert_eq!(b.code(Sqe::read(1, last, count(2)).with_prp1(b.at(0))), StatusCode::LBA_OUT_OF_RANGE);
+}
+
+#[test]
+fn what_must_be_durable_is_made_so_and_nothing_else() {
+    let persists = |config, commands: fn(u64) -> Vec<Sqe>| {
+        let mut b = bench(config);
+        for sqe in commands(b.at(0)) {
+            assert_eq!(b.code(sqe), StatusCode::SUCCESS);
+        }
+        b.host.model.counters().persists
+    };
+    let plain = |prp1| vec![Sqe::write(1, 0, count(1)).with_prp1(prp1), Sqe::read(1, 0, count(1)).with_prp1(prp1)];
+    assert_eq!(persists(small(), plain), 0, "there is a cache");
+    assert_eq!(persists(ModelConfig { volatile_write_cache: false, ..small() }, plain), 1, "each write");
+    assert_eq!(persists(small(), |prp1| vec![Sqe::write(1, 0, count(1)).with_prp1(prp1).with_fua(true)]), 1);
+    assert_eq!(persists(small(), |prp1| vec![Sqe::read(1, 0, count(1)).with_prp1(prp1).with_fua(true)]), 1);
+    assert_eq!(persists(small(), |_| vec![Sqe::flush(1), Sqe::flush(NSID_ALL)]), 2);
+    let mut b = bench(small());
+    let off = Sqe::set_features(FeatureIdentifier::VOLATILE_WRITE_CACHE, 0, 0);
+    assert_eq!(b.host.code(off), StatusCode::SUCCESS);
+    let write = Sqe::write(1, 0, count(1)).with_prp1(b.at(0));
+    assert_eq!(b.code(write), StatusCode::SUCCESS);
+    assert_eq!(b.host.model.counters().persists, 1, "the cache is off");
 }

@@ -1,6 +1,7 @@
 //! The model as a driver meets it: registers, rings by hand, raw commands. Independent of the driver's own queues.
 
 mod admin;
+mod bus;
 mod file;
 mod host;
 mod io;

@@ -67,6 +67,22 @@ impl Function for Bench {
     fn dma(&self) -> &Arc<DmaSpace> {
         &self.space
     }
+
+    fn revoke_doorbells(&self) {}
+
+    fn reset(&self) -> Result<(), BusError> {
+        Err(BusError::NoReset)
+    }
+
+    fn disable_bus_mastering(&self) -> Result<(), BusError> {
+        Err(BusError::Gone { what: "bus mastering" })
+    }
+
+    fn enable_bus_mastering(&self) -> Result<(), BusError> {
+        Err(BusError::Gone { what: "bus mastering" })
+    }
+
+    fn cut_off(&self) {}
 }
 
 /// The device's side of a pair: where it is in both rings.

@@ -1,0 +1,281 @@
+//! Each step of recovery, on a model behind a function whose answers can be bent.
+
+use std::sync::Mutex;
+
+use super::*;
+use crate::bus::{Doorbell, Function};
+use crate::controller::ControllerConfig;
+use crate::dma::{Access, DmaSpace, HostMemory, Region};
+use crate::model::{Drive, Model, ModelConfig, SoftwareIommu};
+use crate::queue::Extent;
+
+/// What the function between driver and model does wrong.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bent {
+    /// CSTS.RDY reads as 1.
+    ready: bool,
+    /// Every register reads as all ones.
+    all_ones: bool,
+    /// A Function Level Reset fails, or does not exist.
+    no_reset: Option<BusError>,
+    /// The read after bus mastering went off does not return.
+    no_read: bool,
+    /// CSTS.CFS reads as 1.
+    fatal: bool,
+}
+
+struct Between {
+    inner: Arc<dyn Function>,
+    bent: Mutex<Bent>,
+    /// What was done to the function, in order.
+    steps: Mutex<Vec<&'static str>>,
+}
+
+impl Between {
+    fn bend(&self, bend: impl FnOnce(&mut Bent)) {
+        bend(&mut self.bent.lock().unwrap());
+    }
+
+    fn note(&self, step: &'static str) -> Bent {
+        self.steps.lock().unwrap().push(step);
+        *self.bent.lock().unwrap()
+    }
+
+    fn steps(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.steps.lock().unwrap())
+    }
+}
+
+impl Function for Between {
+    fn name(&self) -> &str {
+        "between"
+    }
+
+    fn read_u32(&self, offset: u64) -> u32 {
+        let bent = *self.bent.lock().unwrap();
+        let value = self.inner.read_u32(offset);
+        match offset {
+            _ if bent.all_ones => u32::MAX,
+            offset::CSTS => value | u32::from(bent.ready) | u32::from(bent.fatal) << 1,
+            _ => value,
+        }
+    }
+
+    fn write_u32(&self, offset: u64, value: u32) {
+        if offset == offset::CC {
+            self.note(if value & 1 == 1 { "EN = 1" } else { "EN = 0" });
+        }
+        self.inner.write_u32(offset, value);
+    }
+
+    fn doorbell(&self, offset: u64) -> Result<Box<dyn Doorbell>, BusError> {
+        self.inner.doorbell(offset)
+    }
+
+    fn dma(&self) -> &Arc<DmaSpace> {
+        self.inner.dma()
+    }
+
+    fn pause(&self) {
+        self.inner.pause();
+    }
+
+    fn revoke_doorbells(&self) {
+        self.note("revoke");
+        self.inner.revoke_doorbells();
+    }
+
+    fn reset(&self) -> Result<(), BusError> {
+        match self.note("reset").no_reset {
+            Some(error) => Err(error),
+            None => self.inner.reset(),
+        }
+    }
+
+    fn disable_bus_mastering(&self) -> Result<(), BusError> {
+        if self.note("bus mastering off").no_read {
+            return Err(BusError::Gone { what: "a read after bus mastering went off" });
+        }
+        self.inner.disable_bus_mastering()
+    }
+
+    fn enable_bus_mastering(&self) -> Result<(), BusError> {
+        self.note("bus mastering on");
+        self.inner.enable_bus_mastering()
+    }
+
+    fn cut_off(&self) {
+        self.note("cut off");
+        self.inner.cut_off();
+    }
+}
+
+struct Rig {
+    controller: Controller,
+    pair: QueuePair<u32>,
+    memory: Region<HostMemory>,
+    between: Arc<Between>,
+    model: Model,
+}
+
+fn rig() -> Rig {
+    let iommu = SoftwareIommu::new();
+    let model = Model::new(ModelConfig { to: 1, ..ModelConfig::default() }, Drive::Stepped, &iommu).unwrap();
+    let between = Arc::new(Between { inner: model.function(), bent: Mutex::default(), steps: Mutex::default() });
+    let config = ControllerConfig {
+        admin_timeout: Duration::from_millis(20),
+        least_ready_timeout: Duration::from_millis(20),
+        ..ControllerConfig::default()
+    };
+    let mut controller = Controller::enable(between.clone(), config).unwrap();
+    let pair = controller.create_queue_pair(16).unwrap();
+    let memory = iommu.space().register(HostMemory::allocate(4096).unwrap(), Access::all()).unwrap();
+    between.steps();
+    Rig { controller, pair, memory, between, model }
+}
+
+impl Rig {
+    /// Submits commands that the model has not looked at yet.
+    fn submit(&mut self, tokens: std::ops::Range<u32>) {
+        for token in tokens {
+            let read = Sqe::read(1, token.into(), ZeroesBased::<u16>::from_raw(0));
+            self.pair.submit(read, &[Extent { iova: self.memory.iova(), len: 4096 }], token).unwrap();
+        }
+        self.pair.ring();
+    }
+
+    fn attend(&mut self, now: u32) -> (Attended, Vec<u32>) {
+        let mut interrupted = Vec::new();
+        let attended = self.controller.attend(&mut [&mut self.pair], now, |token| interrupted.push(token));
+        (attended, interrupted)
+    }
+
+    /// The pair serves commands again.
+    #[track_caller]
+    fn works(&mut self) {
+        self.submit(100..103);
+        let mut ended = Vec::new();
+        for _ in 0..100 {
+            self.model.turn();
+            self.pair.poll(16, |completion| {
+                assert!(completion.status.is_success());
+                ended.push(completion.token);
+            });
+        }
+        assert_eq!(ended, [100, 101, 102]);
+        assert_eq!(self.pair.anomalies().total(), 0);
+        assert_eq!(self.model.violations(), []);
+    }
+}
+
+#[test]
+fn a_well_controller_is_left_alone() {
+    let mut rig = rig();
+    for now in (0..1000).step_by(50) {
+        let (attended, interrupted) = rig.attend(now);
+        assert!(matches!(attended, Attended::Fine) && interrupted.is_empty());
+    }
+    assert!(rig.between.steps().is_empty());
+    rig.works();
+}
+
+#[test]
+fn a_fatal_status_is_recovered_from_and_each_command_is_interrupted_once() {
+    let mut rig = rig();
+    rig.submit(0..15);
+    rig.between.bend(|bent| bent.fatal = true);
+    rig.between.inner.pause();
+    rig.pair.poll(4, |_| ());
+    let in_flight = 15 - 4;
+    rig.between.bend(|bent| bent.fatal = false);
+    let mut interrupted = Vec::new();
+    let attended =
+        rig.controller.recover(&mut [&mut rig.pair], &mut |token| interrupted.push(token), "a test".to_owned());
+    assert!(matches!(attended, Attended::Recovered { how: ReachEnd::NotReady, .. }), "{attended:?}");
+    interrupted.sort();
+    assert_eq!(interrupted, (15 - in_flight..15).collect::<Vec<_>>());
+    assert_eq!(
+        rig.between.steps(),
+        ["revoke", "EN = 0", "bus mastering off", "reset", "bus mastering on", "EN = 0", "EN = 1"]
+    );
+    rig.works();
+}
+
+#[test]
+fn registers_tell_attend_what_to_do() {
+    let mut rig = rig();
+    rig.submit(0..3);
+    rig.between.bend(|bent| bent.fatal = true);
+    let (attended, interrupted) = rig.attend(1000);
+    let Attended::Removed { reason, how: ReachEnd::NotReady } = attended else { panic!("{attended:?}") };
+    assert!(reason.starts_with("CSTS.CFS is set (0x00000003); enabling it anew: the controller reports"), "{reason}");
+    assert_eq!(interrupted, [0, 1, 2]);
+    assert_eq!(rig.controller.recovery_counters().resets, 1 + 3, "the first stop, and one after each try");
+}
+
+#[test]
+fn ready_that_stays_is_ended_by_a_function_level_reset() {
+    let mut rig = rig();
+    rig.submit(0..2);
+    rig.between.bend(|bent| bent.ready = true);
+    let ended = rig.controller.stop_reach();
+    assert_eq!(ended.how(), ReachEnd::BusMasteringOff, "RDY reads as 1 even after the reset");
+    assert_eq!(rig.between.steps(), ["revoke", "EN = 0", "reset", "bus mastering off"]);
+    assert_eq!(rig.controller.removed(), Some(ReachEnd::BusMasteringOff));
+}
+
+#[test]
+fn without_any_reset_bus_mastering_goes_off_and_without_that_it_is_cut_off() {
+    for (no_read, how) in [(false, ReachEnd::BusMasteringOff), (true, ReachEnd::CutOff)] {
+        let mut rig = rig();
+        rig.submit(0..2);
+        rig.between.bend(|bent| (bent.ready, bent.no_read, bent.no_reset) = (true, no_read, Some(BusError::NoReset)));
+        let mut interrupted = Vec::new();
+        let attended =
+            rig.controller.recover(&mut [&mut rig.pair], &mut |token| interrupted.push(token), "a test".to_owned());
+        assert!(matches!(attended, Attended::Removed { how: ended, .. } if ended == how), "{attended:?}");
+        assert_eq!(interrupted, [0, 1]);
+        // Whatever the model does now, the commands that it was told of move nothing.
+        let before = rig.model.counters();
+        for _ in 0..100 {
+            rig.model.turn();
+        }
+        assert_eq!(rig.model.counters().read_bytes, before.read_bytes);
+        let (attended, interrupted) = rig.attend(1_000_000);
+        assert!(matches!(attended, Attended::Fine) && interrupted.is_empty(), "a removed controller stays removed");
+    }
+}
+
+/// Field failure 4: registers that read as all ones.
+#[test]
+fn a_controller_that_is_gone_is_cut_off_at_once() {
+    let mut rig = rig();
+    rig.submit(0..4);
+    rig.between.bend(|bent| bent.all_ones = true);
+    let (attended, interrupted) = rig.attend(1000);
+    let Attended::Removed { how: ReachEnd::CutOff, reason } = attended else { panic!("{attended:?}") };
+    assert!(reason.contains("the controller is gone: CAP reads 0xffffffffffffffff"), "{reason}");
+    assert_eq!(interrupted.len(), 4);
+    assert_eq!(rig.between.steps().last(), Some(&"cut off"));
+}
+
+#[test]
+fn a_command_that_is_overdue_is_aborted_before_anything_is_reset() {
+    let mut rig = rig();
+    rig.submit(0..1);
+    let limits = RecoveryConfig::default();
+    let timeout = limits.command_timeout.as_millis() as u32;
+    let (attended, _) = rig.attend(timeout);
+    assert!(matches!(attended, Attended::Fine));
+    assert_eq!(rig.controller.recovery_counters().aborts, 0, "not yet");
+    // The model serves the command and the Abort in one turn: there is nothing left to abort.
+    let (attended, interrupted) = rig.attend(timeout + 1);
+    assert!(matches!(attended, Attended::Fine) && interrupted.is_empty());
+    assert_eq!(rig.controller.recovery_counters().aborts, 1);
+    // A completion that nobody takes looks like a command that did not end after its abort.
+    let (attended, interrupted) = rig.attend(timeout + 1 + limits.abort_timeout.as_millis() as u32 + 1);
+    let Attended::Recovered { reason, .. } = attended else { panic!("{attended:?}") };
+    assert!(reason.contains("did not end after its abort"), "{reason}");
+    assert_eq!(interrupted, [0]);
+    rig.works();
+}
