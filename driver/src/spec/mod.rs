@@ -22,6 +22,7 @@ mod macros;
 
 pub mod command;
 pub mod completion;
+pub mod events;
 pub mod identify;
 pub mod log;
 pub mod registers;
