@@ -150,3 +150,6 @@ impl Controller {
         self.admin.execute(Sqe::set_features(fid, 0, value)).map(|_| ())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -160,3 +160,6 @@ fn read(
     }
     Ok(done)
 }
+
+#[cfg(test)]
+mod tests;

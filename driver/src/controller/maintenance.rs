@@ -266,3 +266,6 @@ fn check_format(namespace: &IdentifyNamespace, settings: &FormatSettings) -> Res
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,8 @@ mod features;
 mod logs;
 mod maintenance;
 mod namespace;
+#[cfg(test)]
+mod puppet;
 pub mod quirks;
 mod recovery;
 

@@ -222,3 +222,6 @@ fn optional<T>(answer: Result<T, ControllerError>) -> Result<Option<T>, Controll
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests;
