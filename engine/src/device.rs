@@ -2,7 +2,7 @@
 
 mod file_store;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tentpeg_driver::controller::{Controller, ControllerConfig, ControllerError, Namespace};
 use tentpeg_driver::dma::DmaSpace;
@@ -62,6 +62,16 @@ pub(crate) struct Device {
     pub(crate) moves_data: bool,
     pub(crate) space: Arc<DmaSpace>,
     pub(crate) model: Model,
+    /// The file that was made for it, until all of the engine has been opened.
+    created: Option<file_store::Created>,
+}
+
+/// A device as an engine and its lane share it; taken out when the engine closes.
+pub(crate) type SharedDevice = Arc<Mutex<Option<Device>>>;
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these protect is whole at every step, so a panic elsewhere leaves it usable.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Device {
@@ -88,10 +98,14 @@ impl Device {
         let Some((namespace, limits)) = served else {
             return Err(OpenError::NoNamespace { device: name, reason });
         };
-        if let Some(created) = created {
+        Ok(Self { name, controller, namespace, limits, writable, moves_data, space: iommu.space(), model, created })
+    }
+
+    /// The file that was made for it stays: opening has come to its end.
+    pub(crate) fn keep_file(&mut self) {
+        if let Some(created) = self.created.take() {
             created.keep();
         }
-        Ok(Self { name, controller, namespace, limits, writable, moves_data, space: iommu.space(), model })
     }
 }
 

@@ -1,7 +1,7 @@
 //! An engine: one device, its lane, its segments, and the memory that requests can name.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -18,8 +18,8 @@ use thiserror::Error;
 use crate::admission::{RequestError, admit};
 use crate::batch::{Batch, SubmitError};
 use crate::counters::{EngineCounters, SharedCounters};
-use crate::device::{Device, OpenError};
-use crate::lane::{Inbox, Lane, LaneThread};
+use crate::device::{Device, OpenError, SharedDevice, lock};
+use crate::lane::{Closing, Inbox, Lane, LaneThread};
 use crate::memory::{Memory, MemoryError};
 use crate::progress::Progress;
 use crate::segment::Segment;
@@ -93,7 +93,7 @@ pub struct DeviceInfo {
 /// Closing an engine, by [`close`](Self::close) or by dropping it, gives up what is not issued, waits for what is,
 /// and shuts the controller down; every task has ended then.
 pub struct Engine {
-    device: Mutex<Option<Device>>,
+    device: SharedDevice,
     info: DeviceInfo,
     lane: Option<LaneThread>,
     inbox: Inbox,
@@ -103,8 +103,8 @@ pub struct Engine {
     live_batches: Arc<AtomicUsize>,
     progress: Arc<Progress>,
     counters: Arc<SharedCounters>,
-    /// Tells a lane that was not given back that the controller has stopped.
-    closed: Arc<AtomicBool>,
+    /// Tells a lane that was not given back.
+    closing: Arc<Closing>,
     config: EngineConfig,
 }
 
@@ -116,6 +116,7 @@ impl Engine {
     pub fn open(uri: &str, config: EngineConfig) -> Result<Self, OpenError> {
         let (mut engine, lane) = Self::prepare(uri, config, LaneMode::Thread)?;
         engine.lane = Some(LaneThread::start(lane).map_err(OpenError::Thread)?);
+        engine.keep_file();
         Ok(engine)
     }
 
@@ -125,7 +126,15 @@ impl Engine {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_caller_driven(uri: &str, config: EngineConfig) -> Result<(Self, Lane), OpenError> {
-        Self::prepare(uri, config, LaneMode::CallerDriven)
+        let (engine, lane) = Self::prepare(uri, config, LaneMode::CallerDriven)?;
+        engine.keep_file();
+        Ok((engine, lane))
+    }
+
+    fn keep_file(&self) {
+        if let Some(device) = &mut *lock(&self.device) {
+            device.keep_file();
+        }
     }
 
     fn prepare(uri: &str, config: EngineConfig, mode: LaneMode) -> Result<(Self, Lane), OpenError> {
@@ -162,18 +171,20 @@ impl Engine {
         let inbox: Inbox = Arc::new(ArrayQueue::new(config.max_batches.max(1)));
         let counters = Arc::<SharedCounters>::default();
         let function = Arc::clone(device.controller.function());
-        let closed = Arc::<AtomicBool>::default();
+        let closing = Arc::<Closing>::default();
+        let device: SharedDevice = Arc::new(Mutex::new(Some(device)));
         let lane = Lane::new(
             pair,
             function,
             info.nsid,
-            device.limits,
+            info.limits,
             Arc::clone(&inbox),
             Arc::clone(&counters),
-            Arc::clone(&closed),
+            Arc::clone(&closing),
+            Arc::clone(&device),
         );
         let engine = Self {
-            device: Mutex::new(Some(device)),
+            device,
             info,
             lane: None,
             inbox,
@@ -183,7 +194,7 @@ impl Engine {
             live_batches: Arc::default(),
             progress: Arc::default(),
             counters,
-            closed,
+            closing,
             config,
         };
         Ok((engine, lane))
@@ -243,7 +254,7 @@ impl Engine {
     /// request that cannot be served becomes a task that is INVALID; [`Batch::refusal`] says why.
     ///
     /// # Errors
-    /// [`SubmitError`] when the batch cannot hold them.
+    /// [`SubmitError`] when the batch cannot hold them, or is another engine's.
     #[inline]
     pub fn submit(&self, batch: &Batch, requests: &[Request]) -> Result<u32, SubmitError> {
         let regions = self.regions.load();
@@ -267,11 +278,15 @@ impl Engine {
         batch: &Batch,
         works: impl ExactSizeIterator<Item = Result<Work, RequestError>>,
     ) -> Result<u32, SubmitError> {
+        // A batch that two lanes had at a time would have two owners of its progress.
+        if !batch.is_counted_in(&self.live_batches) {
+            return Err(SubmitError::OtherEngine);
+        }
         let (first, tell) = batch.append(works)?;
         if tell {
             // The inbox has room for every batch that lives, and each is in it once at most.
             let full = self.inbox.push(Arc::clone(&batch.shared)).is_err();
-            debug_assert!(!full, "a batch of another engine");
+            debug_assert!(!full, "more batches than are counted");
         }
         Ok(first)
     }
@@ -324,8 +339,10 @@ impl Engine {
     fn shut_down(&mut self, lane: Option<Lane>) -> Result<(), ControllerError> {
         let Some(mut device) = lock(&self.device).take() else { return Ok(()) };
         let Some(mut lane) = lane else {
-            self.closed.store(true, Ordering::Release);
-            return device.controller.shutdown();
+            self.closing.begin();
+            let stopped = device.controller.shutdown();
+            self.closing.finish();
+            return stopped;
         };
         if lane.drain(self.config.drain_timeout) {
             let deleted = device.controller.delete_queue_pair(lane.into_pair());
@@ -344,9 +361,4 @@ impl Drop for Engine {
         // Who wants to know closes.
         let _ = self.shut_down(lane);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these protect is replaced whole, so a panic elsewhere leaves it usable.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,7 +9,7 @@
 //!
 //! From outside in: the `board` holds what the two ends share (`registers`, `doorbells`, counters, violations);
 //! the `executor` takes turns over `queues`; `admin` and `namespace` execute commands; `transfer` and `prp` find
-//! their memory through the `iommu`; a `store` holds the blocks.
+//! their memory through the `iommu`; a `store` holds the blocks. What it does wrong when asked to is in [`faults`].
 
 mod admin;
 mod board;
@@ -17,6 +17,7 @@ mod config;
 mod counters;
 mod doorbells;
 mod executor;
+pub mod faults;
 mod function;
 mod iommu;
 mod namespace;
@@ -37,6 +38,7 @@ use thread::ModelThread;
 
 pub use config::{ModelConfig, ModelError, StoreConfig};
 pub use counters::ModelCounters;
+pub use faults::Faults;
 pub use function::ModelFunction;
 pub use iommu::{FaultKind, SoftwareIommu};
 pub use prp::PrpPlace;
@@ -72,7 +74,7 @@ impl Model {
     /// [`ModelError`]: settings that no controller can have, or a store that cannot be opened.
     pub fn new(config: ModelConfig, drive: Drive, iommu: &Arc<SoftwareIommu>) -> Result<Self, ModelError> {
         config.check()?;
-        let board = Arc::new(Board::new(&config));
+        let board = Arc::new(Board::new(&config, iommu.table()));
         let executor = Executor::new(&config, Arc::clone(&board), iommu.table())?;
         let (runner, stepped) = match drive {
             Drive::Stepped => {
@@ -99,6 +101,11 @@ impl Model {
         }
     }
 
+    /// The means to make it fail, usable from any thread.
+    pub fn faults(&self) -> Faults {
+        Faults::new(Arc::clone(&self.board))
+    }
+
     /// What it has done so far.
     pub fn counters(&self) -> ModelCounters {
         self.board.counters.snapshot()
@@ -112,7 +119,7 @@ impl Model {
 
 impl Drop for Model {
     fn drop(&mut self) {
-        self.board.remove();
+        self.board.end();
         if let Runner::Stepped(executor) = &self.runner {
             executor.lock().unwrap_or_else(PoisonError::into_inner).take();
         }

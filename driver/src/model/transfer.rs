@@ -23,6 +23,11 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
+    /// From now on, or no longer, only the first half of a command's data is moved: a fault.
+    pub(super) fn set_torn(&mut self, torn: bool) {
+        self.pieces.set_torn(torn);
+    }
+
     /// The memory that `sqe` of queue `sqid` names for its `len` bytes, all of it mapped for `wanted`. What is
     /// wrong is recorded on the board.
     #[inline]

@@ -4,7 +4,7 @@
 //! keeps the grave ones, so that a test fails on each and says which address or value it was.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::iommu::{Fault, FaultKind};
 use super::prp::PrpPlace;
@@ -221,19 +221,45 @@ impl fmt::Display for Violation {
 /// Violations so far. Taken by lock: a right driver never causes one.
 #[derive(Default)]
 pub(super) struct Violations {
-    kept: Mutex<Vec<Violation>>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    list: Vec<Violation>,
+    /// Where violations by DMA go instead while a fault has the model do what no driver asked for.
+    diverted: Option<Vec<Violation>>,
 }
 
 impl Violations {
     #[cold]
     pub(super) fn record(&self, violation: Violation) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < KEPT {
-            kept.push(violation);
+        let mut kept = self.lock();
+        let Kept { list, diverted } = &mut *kept;
+        match diverted {
+            Some(diverted) if matches!(violation, Violation::Dma { .. } | Violation::PrpOffset { .. }) => {
+                diverted.push(violation);
+            }
+            _ if list.len() < KEPT => list.push(violation),
+            _ => {}
         }
     }
 
+    /// From now on violations by DMA are not the driver's.
+    pub(super) fn divert(&self) {
+        self.lock().diverted = Some(Vec::new());
+    }
+
+    /// They are again. What they were meanwhile.
+    pub(super) fn end_diversion(&self) -> Vec<Violation> {
+        self.lock().diverted.take().unwrap_or_default()
+    }
+
     pub(super) fn snapshot(&self) -> Vec<Violation> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().list.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -131,6 +131,8 @@ fn controller(config: &ModelConfig, uuid: [u8; 16]) -> IdentifyController {
         sqes: SQES,
         cqes: CQES,
         nn: NSID,
+        awun: ZeroesBased::<u16>::from_raw(config.awun),
+        awupf: ZeroesBased::<u16>::from_raw(config.awupf),
         vwc: Vwc::default().with_present(config.volatile_write_cache).with_fb(FlushBehavior::BROADCAST_NSID_SUPPORTED),
         tnvmcap: u128::from(config.size).into(),
         ..IdentifyController::default()

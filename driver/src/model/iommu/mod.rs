@@ -10,6 +10,7 @@
 mod reach;
 
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::dma::{Access, AddressSpace, DmaSpace, Iova, IovaAllocator, IovaRange, MapError};
@@ -71,6 +72,14 @@ struct Mapping {
     range: IovaRange,
     base: NonNull<u8>,
     access: Access,
+    /// How many were made before it in this table.
+    number: u64,
+}
+
+impl Mapping {
+    fn duplicate(&self) -> Self {
+        Self { ..*self }
+    }
 }
 
 // SAFETY: a mapping is an address with a promise that holds for the process; who may use it, and how long, is
@@ -83,6 +92,7 @@ unsafe impl Sync for Mapping {}
 #[derive(Default)]
 pub(super) struct Table {
     mappings: RwLock<Vec<Mapping>>,
+    made: AtomicU64,
 }
 
 impl Table {
@@ -90,6 +100,11 @@ impl Table {
     pub(super) fn reach(&self) -> Reach<'_> {
         // Every change leaves the table whole, so a panic elsewhere does not make it unusable.
         Reach::new(self.mappings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Mappings made so far.
+    pub(super) fn made(&self) -> u64 {
+        self.made.load(Ordering::Acquire)
     }
 
     /// Waits until every `Reach` of this moment has been dropped.
@@ -113,7 +128,8 @@ impl AddressSpace for Table {
         if let Some(mapping) = mappings.get(at).filter(|mapping| mapping.range.overlaps(range)) {
             return Err(MapError::Occupied { range, mapped: mapping.range });
         }
-        mappings.insert(at, Mapping { range, base: memory, access });
+        let number = self.made.fetch_add(1, Ordering::AcqRel);
+        mappings.insert(at, Mapping { range, base: memory, access, number });
         Ok(())
     }
 

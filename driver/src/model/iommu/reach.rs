@@ -5,10 +5,10 @@
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
-use std::sync::RwLockReadGuard;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{RwLock, RwLockReadGuard};
 
-use super::Mapping;
+use super::{Mapping, Table};
 use crate::dma::Access;
 
 /// Why an address could not be reached.
@@ -51,6 +51,18 @@ pub(in crate::model) struct Reach<'a> {
 impl<'a> Reach<'a> {
     pub(super) fn new(mappings: RwLockReadGuard<'a, Vec<Mapping>>) -> Self {
         Self { mappings }
+    }
+
+    /// A table of those mappings that were made among the first `made`: what a device sees that looks with old eyes.
+    /// Of use while this `Reach` is held and no longer.
+    pub(in crate::model) fn as_of(&self, made: u64) -> Former<'_> {
+        let old = self.mappings.iter().filter(|mapping| mapping.number < made).map(Mapping::duplicate).collect();
+        Former { table: Table { mappings: RwLock::new(old), made: AtomicU64::new(made) }, reach: PhantomData }
+    }
+
+    /// Whether anything is mapped at `address`.
+    pub(in crate::model) fn is_mapped(&self, address: u64) -> bool {
+        self.find(address, &mut Hint::default()).is_some()
     }
 
     /// The memory at `address`: at most `len` bytes, as far as one mapping goes.
@@ -154,6 +166,18 @@ impl<'a> Reach<'a> {
     }
 }
 
+/// A table as it was, tied to the [`Reach`] that keeps its mappings from being unmapped.
+pub(in crate::model) struct Former<'a> {
+    table: Table,
+    reach: PhantomData<&'a ()>,
+}
+
+impl Former<'_> {
+    pub(in crate::model) fn reach(&self) -> Reach<'_> {
+        self.table.reach()
+    }
+}
+
 /// Bytes of one mapping: `len` bytes from `base`, mapped in this process as long as the [`Reach`] that they came
 /// from. The host may touch them at any time.
 #[derive(Debug, Clone, Copy)]
@@ -181,12 +205,29 @@ pub(in crate::model) struct Pieces {
     /// Emptied before each use. What a former use left here is never looked at: it may be unmapped by now.
     list: Vec<Piece<'static>>,
     hint: Hint,
+    /// A fault: only the first half is moved.
+    torn: bool,
 }
 
 // SAFETY: the addresses left in the list are never used (see there); those in use are lent out with the `Reach`.
 unsafe impl Send for Pieces {}
 
 impl Pieces {
+    /// From now on, or no longer, only the first half of what is found is given out.
+    pub(in crate::model) fn set_torn(&mut self, torn: bool) {
+        self.torn = torn;
+    }
+
+    #[cold]
+    fn tear(&mut self) {
+        let mut left = self.list.iter().map(|piece| piece.len).sum::<usize>() / 2;
+        for piece in &mut self.list {
+            piece.len = piece.len.min(left);
+            left -= piece.len;
+        }
+        self.list.retain(|piece| piece.len > 0);
+    }
+
     /// Finds all of `extents`, none of them touched before the last is found.
     #[inline]
     pub(in crate::model) fn resolve<'a>(
@@ -205,6 +246,9 @@ impl Pieces {
                 // The end of a mapping is a 64-bit value.
                 address += piece.len as u64;
             }
+        }
+        if self.torn {
+            self.tear();
         }
         Ok(&self.list)
     }

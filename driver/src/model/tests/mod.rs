@@ -2,6 +2,7 @@
 
 mod admin;
 mod bus;
+mod faults;
 mod file;
 mod host;
 mod io;
