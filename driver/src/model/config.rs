@@ -70,6 +70,17 @@ pub struct ModelConfig {
     pub awupf: u16,
     /// AERL as it stands in Identify Controller, one less than the asynchronous event requests it holds.
     pub aerl: u8,
+    /// ACL as it stands in Identify Controller, one less than the Abort commands that may be outstanding.
+    pub acl: u8,
+    /// NN: the greatest identifier that a namespace can have; 1 or more. Namespace 1 is there from the start, others
+    /// come by [`Model::namespaces`](super::Model::namespaces).
+    pub nn: u32,
+    /// Turns that a Format NVM command takes.
+    pub format_delay: u32,
+    /// Turns that a sanitize operation takes.
+    pub sanitize_delay: u32,
+    /// Turns that a short self-test takes; an extended one takes four times as many.
+    pub self_test_delay: u32,
 }
 
 impl Default for ModelConfig {
@@ -97,6 +108,11 @@ impl Default for ModelConfig {
             awun: 0,
             awupf: 0,
             aerl: 3,
+            acl: 3,
+            nn: 1,
+            format_delay: 4,
+            sanitize_delay: 8,
+            self_test_delay: 8,
         }
     }
 }
@@ -206,6 +222,8 @@ impl ModelConfig {
             ("mpsmax", self.mpsmax.into(), self.mpsmin.into(), 15),
             ("awupf", self.awupf.into(), 0, self.awun.into()),
             ("queues", self.queues.into(), 1, 65_534),
+            // Beyond this the identifiers are reserved.
+            ("nn", self.nn.into(), 1, 0xFFFF_FFFD),
         ] {
             if !(least..=greatest).contains(&value) {
                 return Err(ModelError::Field { field, value, least, greatest });

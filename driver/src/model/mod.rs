@@ -8,8 +8,9 @@
 //! driver's queues or controller, so that the two sides cannot share a mistake.
 //!
 //! From outside in: the `board` holds what the two ends share (`registers`, `doorbells`, counters, violations);
-//! the `executor` takes turns over `queues`; `admin` and `namespace` execute commands; `transfer` and `prp` find
-//! their memory through the `iommu`; a `store` holds the blocks. What it does wrong when asked to is in [`faults`].
+//! the `executor` takes turns over `queues`; `admin` and the `namespaces` execute commands; `transfer` and `prp` find
+//! their memory through the `iommu`; a `store` holds the blocks. What a model is told from outside comes as `orders`;
+//! what it does wrong when asked to is in [`faults`].
 
 mod admin;
 mod board;
@@ -21,6 +22,8 @@ pub mod faults;
 mod function;
 mod iommu;
 mod namespace;
+mod namespaces;
+mod orders;
 mod prp;
 mod queues;
 mod registers;
@@ -36,11 +39,13 @@ use executor::Executor;
 use function::{SteppedExecutor, step};
 use thread::ModelThread;
 
+pub use admin::firmware_image;
 pub use config::{ModelConfig, ModelError, StoreConfig};
 pub use counters::ModelCounters;
 pub use faults::Faults;
 pub use function::ModelFunction;
 pub use iommu::{FaultKind, SoftwareIommu};
+pub use orders::{ModelHealth, ModelNamespaces, NamespaceError};
 pub use prp::PrpPlace;
 pub use violation::{DoorbellId, Target, Violation};
 
@@ -59,12 +64,13 @@ enum Runner {
     Threaded(#[expect(dead_code, reason = "ends the thread when dropped")] ModelThread),
 }
 
-/// A controller in software with one namespace. Dropping it is pulling the drive: its thread ends, its store is
+/// A controller in software, at first with one namespace. Dropping it is pulling the drive: its thread ends, its store is
 /// closed, and its function reads as all ones.
 pub struct Model {
     board: Arc<Board>,
     function: Arc<ModelFunction>,
     runner: Runner,
+    config: ModelConfig,
 }
 
 impl Model {
@@ -84,7 +90,7 @@ impl Model {
             Drive::Threaded => (Runner::Threaded(ModelThread::start(executor)?), None),
         };
         let function = Arc::new(ModelFunction::new(&config, Arc::clone(&board), iommu, stepped));
-        Ok(Self { board, function, runner })
+        Ok(Self { board, function, runner, config })
     }
 
     /// The controller as a driver sees it.
@@ -99,6 +105,16 @@ impl Model {
             Runner::Stepped(executor) => step(executor),
             Runner::Threaded(_) => false,
         }
+    }
+
+    /// How it is, to be changed.
+    pub fn health(&self) -> ModelHealth<'_> {
+        ModelHealth { board: &self.board }
+    }
+
+    /// Its namespaces, to be changed.
+    pub fn namespaces(&self) -> ModelNamespaces<'_> {
+        ModelNamespaces { board: &self.board, config: &self.config, max_transfer: self.config.max_transfer() }
     }
 
     /// The means to make it fail, usable from any thread.

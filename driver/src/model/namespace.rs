@@ -1,4 +1,4 @@
-//! Namespace 1 and the commands of the NVM Command Set (NVM Command Set 1.1, 3.3).
+//! A namespace and the commands of the NVM Command Set (NVM Command Set 1.1, 3.3).
 
 use super::board::Board;
 use super::config::{ModelConfig, ModelError};
@@ -6,11 +6,8 @@ use super::iommu::Reach;
 use super::store::Store;
 use super::transfer::{Transfer, permanent};
 use crate::dma::Access;
-use crate::spec::command::{DirectiveType, Fuse, NSID_ALL, NvmOpcode, Sqe};
+use crate::spec::command::{DirectiveType, Fuse, NvmOpcode, Sqe};
 use crate::spec::status::{Status, StatusCode};
-
-/// The only namespace.
-pub(super) const NSID: u32 = 1;
 
 /// Blocks, the store that holds them, and what may be done with them.
 pub(super) struct Namespace {
@@ -53,7 +50,7 @@ impl Namespace {
         match sqe.nvm_opcode() {
             NvmOpcode::READ => self.read(reach, board, transfer, sqid, sqe),
             NvmOpcode::WRITE => self.write(reach, board, transfer, sqid, sqe),
-            NvmOpcode::FLUSH => self.flush(board, sqe),
+            NvmOpcode::FLUSH => self.flush(board),
             _ => Err(permanent(StatusCode::INVALID_COMMAND_OPCODE)),
         }
     }
@@ -99,16 +96,14 @@ impl Namespace {
         if sqe.fua() || !self.cached { self.persist(board) } else { Ok(()) }
     }
 
-    fn flush(&self, board: &Board, sqe: &Sqe) -> Result<(), Status> {
+    fn flush(&self, board: &Board) -> Result<(), Status> {
         board.counters.flushes.add(1);
-        if !matches!(sqe.nsid, NSID | NSID_ALL) {
-            return Err(permanent(StatusCode::INVALID_NAMESPACE_OR_FORMAT));
-        }
         self.persist(board)
     }
 
+    /// Makes what was written durable.
     #[inline]
-    fn persist(&self, board: &Board) -> Result<(), Status> {
+    pub(super) fn persist(&self, board: &Board) -> Result<(), Status> {
         board.counters.persists.add(1);
         self.store.flush().map_err(|_| StatusCode::WRITE_FAULT.status())
     }
@@ -116,9 +111,6 @@ impl Namespace {
     /// The bytes of the namespace that a command names: offset and length.
     #[inline]
     fn range(&self, sqe: &Sqe) -> Result<(u64, u64), Status> {
-        if sqe.nsid != NSID {
-            return Err(permanent(StatusCode::INVALID_NAMESPACE_OR_FORMAT));
-        }
         let (slba, nlb) = (sqe.slba(), u64::from(sqe.nlb().count()));
         let len = nlb << self.lbads;
         if len > self.max_transfer {

@@ -9,7 +9,7 @@ use super::super::faults::delayed::{Delayed, Rest};
 use super::super::iommu::{Reach, Table};
 use super::super::queues::Queues;
 use super::super::violation::{Target, Violation};
-use super::{Core, has_room, run_io};
+use super::{Core, run_io};
 use crate::spec::command::{NvmOpcode, Sqe};
 use crate::spec::status::Status;
 
@@ -73,7 +73,7 @@ impl Core {
             self.board.violations.divert();
             if let Some((sq, cq)) = late.queues.pair(qid)
                 && !sq.is_empty()
-                && has_room(&self.board, cq, late.epoch)
+                && cq.has_room(&self.board.doorbells, late.epoch).unwrap_or(false)
             {
                 match sq.fetch(&reach, &mut sqe) {
                     Ok(()) => self.finish_late(&reach, late, qid, Rest::Execute(sqe)),
@@ -97,8 +97,8 @@ impl Core {
     fn finish_late(&mut self, reach: &Reach<'_>, late: &mut Late, qid: u16, rest: Rest) {
         let (cid, status) = match rest {
             Rest::Execute(sqe) if qid != 0 && sqe.nvm_opcode() == NvmOpcode::READ => {
-                let Self { board, namespace, transfer, admin, .. } = self;
-                (sqe.cid, run_io(reach, board, namespace, transfer, admin, qid, &sqe))
+                let Self { board, namespaces, transfer, admin, .. } = self;
+                (sqe.cid, run_io(reach, board, namespaces, transfer, admin, qid, &sqe))
             }
             Rest::Execute(sqe) => (sqe.cid, Status::SUCCESS),
             Rest::Complete { cid, status, .. } => (cid, status),

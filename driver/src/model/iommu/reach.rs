@@ -266,3 +266,17 @@ pub(in crate::model) fn write_padded(pieces: &[Piece<'_>], mut bytes: &[u8]) {
         bytes = later;
     }
 }
+
+/// Reads the whole of `pieces`, one after the other.
+#[cold]
+pub(in crate::model) fn gather(pieces: &[Piece<'_>]) -> Vec<u8> {
+    let mut bytes = vec![0; pieces.iter().map(|piece| piece.len).sum()];
+    let mut left = &mut bytes[..];
+    for piece in pieces {
+        let (now, later) = left.split_at_mut(piece.len);
+        // SAFETY: the piece has `piece.len` bytes (see `Piece`), and so does `now`, which is ours.
+        unsafe { ptr::copy_nonoverlapping(piece.base.as_ptr(), now.as_mut_ptr(), piece.len) };
+        left = later;
+    }
+    bytes
+}

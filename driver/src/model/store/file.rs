@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::super::config::ModelError;
@@ -56,6 +56,37 @@ impl FileStore {
 
     pub(super) fn flush(&self) -> io::Result<()> {
         if self.writable { self.file.sync_data() } else { Ok(()) }
+    }
+
+    /// Punches a hole as long as the namespace, or writes zeroes where the file system has no holes.
+    pub(super) fn erase(&self, size: u64) -> io::Result<()> {
+        let too_long = || io::Error::from_raw_os_error(libc::EFBIG);
+        let len = libc::off_t::try_from(size).map_err(|_| too_long())?;
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: a call on a descriptor of ours that passes no memory.
+        if unsafe { libc::fallocate(self.file.as_raw_fd(), mode, 0, len) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
+            return Err(error);
+        }
+        let zeroes = [0; 1 << 16];
+        let mut offset = 0;
+        while offset < size {
+            let now = (size - offset).min(zeroes.len() as u64);
+            self.file.write_all_at(&zeroes[..now as usize], offset)?;
+            offset += now;
+        }
+        Ok(())
+    }
+
+    /// Whether the file has `size` bytes: its length is never changed.
+    pub(super) fn resize(&self, size: u64) -> io::Result<()> {
+        if self.file.metadata()?.len() < size {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        Ok(())
     }
 
     fn transfer(&self, call: Transfer, mut offset: u64, pieces: &[Piece<'_>]) -> io::Result<()> {

@@ -43,6 +43,29 @@ impl MemoryStore {
         Ok(Self { base, len })
     }
 
+    /// Gives every page back to the kernel, whose next one is of zeroes.
+    pub(super) fn erase(&self) -> io::Result<()> {
+        // SAFETY: the whole of a private mapping of ours, to whose bytes there is no reference.
+        match unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_DONTNEED) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    pub(super) fn resize(&mut self, size: u64) -> io::Result<()> {
+        let len = usize::try_from(size).ok().filter(|len| isize::try_from(*len).is_ok());
+        let len = len.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        // SAFETY: the whole of a mapping of ours, to whose bytes there is no reference; it may move.
+        let address = unsafe { libc::mremap(self.base.as_ptr().cast(), self.len, len, libc::MREMAP_MAYMOVE) };
+        match NonNull::new(address.cast::<u8>()) {
+            Some(base) if address != libc::MAP_FAILED => {
+                (self.base, self.len) = (base, len);
+                Ok(())
+            }
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     #[inline]
     pub(super) fn read(&self, offset: u64, pieces: &[Piece<'_>]) {
         self.each(offset, pieces, |stored, piece| {

@@ -68,6 +68,26 @@ impl Store {
         }
     }
 
+    /// Makes all of its `size` bytes zeroes.
+    #[cold]
+    pub(super) fn erase(&self, size: u64) -> io::Result<()> {
+        match self {
+            Self::Memory(memory) => memory.erase(),
+            Self::File(file) => file.erase(size),
+            Self::Null => Ok(()),
+        }
+    }
+
+    /// Makes room for `size` bytes; those that stay are as they were, new ones in memory are zeroes.
+    #[cold]
+    pub(super) fn resize(&mut self, size: u64) -> io::Result<()> {
+        match self {
+            Self::Memory(memory) => memory.resize(size),
+            Self::File(file) => file.resize(size),
+            Self::Null => Ok(()),
+        }
+    }
+
     /// Makes what was written survive a loss of power, as far as the store can.
     #[inline]
     pub(super) fn flush(&self) -> io::Result<()> {
