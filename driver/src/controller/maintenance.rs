@@ -138,7 +138,7 @@ impl Controller {
     ///
     /// # Errors
     /// [`ControllerError::NotSupported`] where the controller takes no firmware, [`ControllerError::Argument`] for an
-    /// image that is no whole number of dwords, [`ControllerError::Page`] for pieces that are larger than MDTS; another
+    /// image that is no whole number of dwords, or of the controller's granularity, [`ControllerError::Page`] for pieces that are larger than MDTS; another
     /// when it does not answer, or refuses.
     pub fn download_firmware(&mut self, image: &[u8]) -> Result<(), ControllerError> {
         self.needs(self.identify.oacs.contains(Oacs::FIRMWARE), Some("Firmware Image Download"), "OACS")?;
@@ -147,10 +147,16 @@ impl Controller {
             let right = "a multiple of 4 bytes, 4 or more and less than 16 GiB, would be right";
             return Err(ControllerError::Argument { argument: "the image's length", value: image.len() as u64, right });
         }
-        let piece = match self.identify.fwug {
-            0 | 0xFF => FIRMWARE_UNIT,
-            units => u64::from(units) * FIRMWARE_UNIT,
+        // Pieces of the granularity that the controller asks for, the last one included; of one unit where it asks for
+        // none, which any controller takes.
+        let (piece, granularity) = match self.identify.fwug {
+            0 | 0xFF => (FIRMWARE_UNIT, 4),
+            units => (u64::from(units) * FIRMWARE_UNIT, u64::from(units) * FIRMWARE_UNIT),
         };
+        if !(image.len() as u64).is_multiple_of(granularity) {
+            let right = "a multiple of the controller's granularity, FWUG times 4 KiB, would be right";
+            return Err(ControllerError::Argument { argument: "the image's length", value: image.len() as u64, right });
+        }
         if piece > self.limits.max_transfer {
             return Err(ControllerError::Page {
                 page: "Identify Controller",

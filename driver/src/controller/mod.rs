@@ -254,4 +254,6 @@ impl Drop for Controller {
 }
 
 #[cfg(test)]
+mod model_tests;
+#[cfg(test)]
 mod tests;

@@ -31,7 +31,9 @@ fn an_abort_says_whether_it_did() {
 
 #[test]
 fn a_firmware_image_goes_over_in_whole_pieces() {
-    for (fwug, piece) in [(0u8, 4096usize), (0xFF, 4096), (1, 4096), (16, 65536)] {
+    for (fwug, piece, len) in
+        [(0u8, 4096usize, 200_004u32), (0xFF, 4096, 4), (1, 4096, 50 * 4096), (16, 65536, 3 * 65536)]
+    {
         let received = Arc::new(Mutex::new((Vec::new(), Vec::new())));
         let receive = Arc::clone(&received);
         let puppet = Puppet::new(IdentifyController { fwug, ..everything() }, move |sqe, data| {
@@ -44,12 +46,13 @@ fn a_firmware_image_goes_over_in_whole_pieces() {
             received.1.push(data.len());
             Some(Answer::Result(0))
         });
-        let image: Vec<u8> = (0..200_004u32).map(|index| (index * 7 % 251) as u8).collect();
+        let image: Vec<u8> = (0..len).map(|index| (index * 7 % 251) as u8).collect();
         puppet.controller().download_firmware(&image).unwrap();
         let received = received.lock().unwrap();
         assert!(received.0 == image, "the image, whole and in order");
         let (last, whole) = received.1.split_last().unwrap();
-        assert!(whole.iter().all(|len| *len == piece) && *last == image.len() % piece, "FWUG {fwug}");
+        assert!(whole.iter().all(|len| *len == piece), "FWUG {fwug}");
+        assert_eq!(*last, if image.len() % piece == 0 { piece } else { image.len() % piece }, "FWUG {fwug}");
     }
 }
 
@@ -61,13 +64,19 @@ fn firmware_arguments_that_are_wrong() {
         let error = controller.download_firmware(&vec![0; len]).unwrap_err();
         assert!(matches!(error, ControllerError::Argument { value, .. } if value == len as u64), "{error}");
     }
+    let granular = IdentifyController { fwug: 1, ..everything() };
+    let error = Puppet::new(granular, |_, _| None).controller().download_firmware(&[0; 4100]).unwrap_err();
+    assert!(matches!(error, ControllerError::Argument { value: 4100, .. }), "{error}");
     let error = controller.commit_firmware(4, CommitAction::REPLACE).unwrap_err().to_string();
     assert_eq!(error, "slot is 0x4: the controller does not have that slot (FRMW)");
     let error = controller.commit_firmware(1, CommitAction::REPLACE).unwrap_err().to_string();
     assert_eq!(error, "slot is 0x1: slot 1 is read only (FRMW)");
     assert_eq!(puppet.fetched(AdminOpcode::FIRMWARE_COMMIT).len(), 0);
     let mut large = Puppet::new(IdentifyController { fwug: 200, ..everything() }, |_, _| None).controller();
-    assert!(matches!(large.download_firmware(&[0; 4]), Err(ControllerError::Page { field: "FWUG", value: 200, .. })));
+    assert!(matches!(
+        large.download_firmware(&vec![0; 200 << 12]),
+        Err(ControllerError::Page { field: "FWUG", value: 200, .. })
+    ));
     let mut none = Puppet::new(IdentifyController::default(), |_, _| None).controller();
     assert!(matches!(none.download_firmware(&[0; 4]), Err(ControllerError::NotSupported { field: "OACS", .. })));
     let commit = none.commit_firmware(0, CommitAction::REPLACE);

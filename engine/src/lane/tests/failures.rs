@@ -49,7 +49,11 @@ fn of_a_joint_command_that_fails_only_the_bad_task_does() {
     let batch = bench.submit(&requests);
     bench.run();
     assert_eq!(states(&batch), [Completed, Completed, Completed, Completed, Failed, Failed, Failed, Failed]);
-    assert_eq!(bench.engine.counters().commands - before, 1 + 8 + 4 * AGAIN, "the joint one, then each alone, the bad ones again");
+    assert_eq!(
+        bench.engine.counters().commands - before,
+        1 + 8 + 4 * AGAIN,
+        "the joint one, then each alone, the bad ones again"
+    );
     for block in 0..4 {
         bench.check((16 - block) * BLOCK, BLOCK, block);
     }
