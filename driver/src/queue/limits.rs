@@ -122,9 +122,13 @@ impl OptionalCommands {
             }
         };
         let or_none = |limit: u64| if limit == 0 { u64::MAX } else { limit };
+        // Where ONCS does not say so, limits alone say that there is Dataset Management, and that it holds to them (NVM
+        // Command Set 1.1, 3.3.3).
+        let limited = nvm.dmrl != 0 || nvm.dmrsl != 0 || nvm.dmsl != 0;
+        let dataset_management = if limited { Oncs::DATASET_MANAGEMENT } else { Oncs::empty() };
         let own_limit = controller.oncs.contains(Oncs::MAXIMUM_WRITE_ZEROES_WITH_DEALLOCATE);
         Self {
-            oncs: controller.oncs,
+            oncs: controller.oncs | dataset_management,
             max_verify: pages_of(cap, nvm.vsl),
             max_write_zeroes: pages_of(cap, nvm.wzsl),
             max_write_zeroes_deallocate: pages_of(cap, if own_limit { nvm.wzdsl } else { nvm.wzsl }),

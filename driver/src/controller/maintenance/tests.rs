@@ -52,7 +52,7 @@ fn a_firmware_image_goes_over_in_whole_pieces() {
         assert!(received.0 == image, "the image, whole and in order");
         let (last, whole) = received.1.split_last().unwrap();
         assert!(whole.iter().all(|len| *len == piece), "FWUG {fwug}");
-        assert_eq!(*last, if image.len() % piece == 0 { piece } else { image.len() % piece }, "FWUG {fwug}");
+        assert_eq!(*last, (image.len() - 1) % piece + 1, "FWUG {fwug}");
     }
 }
 

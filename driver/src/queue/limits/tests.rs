@@ -108,6 +108,8 @@ fn limits_of_optional_commands_count_pages_too() {
     let some = OptionalCommands::of(cap, &controller, Some(&nvm));
     assert_eq!((some.max_verify, some.max_write_zeroes), (16 << 10, 32 << 10));
     assert_eq!(some.max_write_zeroes_deallocate, 32 << 10, "WZDSL counts only where ONCS says so");
+    assert_eq!(none.oncs, controller.oncs);
+    assert_eq!(some.oncs, controller.oncs | Oncs::DATASET_MANAGEMENT, "its limits say that it is there");
     assert_eq!((some.max_ranges, some.max_range_blocks, some.max_dataset_blocks), (5, 6, 7));
     controller.oncs |= Oncs::MAXIMUM_WRITE_ZEROES_WITH_DEALLOCATE;
     assert_eq!(OptionalCommands::of(cap, &controller, Some(&nvm)).max_write_zeroes_deallocate, 64 << 10);
