@@ -76,7 +76,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Device {
     /// Opens what `uri` names.
-    pub(crate) fn open(uri: &DeviceUri, lane: LaneMode) -> Result<Self, OpenError> {
+    pub(crate) fn open(uri: &DeviceUri, lane: LaneMode, controller: &ControllerConfig) -> Result<Self, OpenError> {
         let DeviceUri::Model(settings) = uri;
         let name = uri.to_string();
         let (config, created) = model_config(settings, name.clone())?;
@@ -90,7 +90,7 @@ impl Device {
         };
         let model = Model::new(config, drive, &iommu)?;
         let failed = |source| OpenError::Controller { device: name.clone(), source };
-        let mut controller = Controller::enable(model.function(), ControllerConfig::default()).map_err(failed)?;
+        let mut controller = Controller::enable(model.function(), controller.clone()).map_err(failed)?;
         let namespaces = controller.namespaces().map_err(failed)?;
         let reason = namespaces.first().and_then(not_served);
         let served = namespaces.into_iter().find(|namespace| not_served(namespace).is_none());

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use crossbeam_queue::ArrayQueue;
-use tentpeg_driver::controller::ControllerError;
+use tentpeg_driver::controller::{ControllerConfig, ControllerError, RecoveryCounters};
 use tentpeg_driver::dma::{Access, HostMemory, Region, RegionEntry, RegionTable};
-use tentpeg_driver::model::{ModelCounters, Violation};
+use tentpeg_driver::model::{Faults, ModelCounters, Violation};
 use tentpeg_driver::queue::Limits;
 use tentpeg_driver::spec::identify::{IdentifyController, IdentifyNamespace};
 use tentpeg_driver::spec::log::SmartLog;
@@ -37,7 +37,7 @@ pub enum LaneMode {
 }
 
 /// How to run an engine.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct EngineConfig {
     /// Entries of the lane's queues; fewer where the controller has fewer. One command fewer can be in flight.
     pub queue_entries: u32,
@@ -45,11 +45,18 @@ pub struct EngineConfig {
     pub max_batches: usize,
     /// How long closing waits for commands in flight before it stops the controller.
     pub drain_timeout: Duration,
+    /// How to drive the controller: its deadlines, and when recovery begins.
+    pub controller: ControllerConfig,
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        Self { queue_entries: 256, max_batches: 4096, drain_timeout: Duration::from_secs(10) }
+        Self {
+            queue_entries: 256,
+            max_batches: 4096,
+            drain_timeout: Duration::from_secs(10),
+            controller: ControllerConfig::default(),
+        }
     }
 }
 
@@ -139,7 +146,7 @@ impl Engine {
 
     fn prepare(uri: &str, config: EngineConfig, mode: LaneMode) -> Result<(Self, Lane), OpenError> {
         let uri: DeviceUri = uri.parse()?;
-        let mut device = Device::open(&uri, mode)?;
+        let mut device = Device::open(&uri, mode, &config.controller)?;
         let entries = config.queue_entries.min(device.controller.limits().max_queue_entries);
         let pair = device
             .controller
@@ -170,21 +177,19 @@ impl Engine {
         };
         let inbox: Inbox = Arc::new(ArrayQueue::new(config.max_batches.max(1)));
         let counters = Arc::<SharedCounters>::default();
-        let function = Arc::clone(device.controller.function());
         let closing = Arc::<Closing>::default();
-        let device: SharedDevice = Arc::new(Mutex::new(Some(device)));
+        let shared: SharedDevice = Arc::default();
         let lane = Lane::new(
             pair,
-            function,
-            info.nsid,
-            info.limits,
+            &device,
+            Arc::clone(&shared),
             Arc::clone(&inbox),
             Arc::clone(&counters),
             Arc::clone(&closing),
-            Arc::clone(&device),
         );
+        *lock(&shared) = Some(device);
         let engine = Self {
-            device,
+            device: shared,
             info,
             lane: None,
             inbox,
@@ -307,6 +312,16 @@ impl Engine {
         lock(&self.device).as_ref().map(|device| device.model.violations()).unwrap_or_default()
     }
 
+    /// What a model can be made to do wrong.
+    pub fn faults(&self) -> Option<Faults> {
+        lock(&self.device).as_ref().map(|device| device.model.faults())
+    }
+
+    /// How often each step of recovery was taken.
+    pub fn recovery_counters(&self) -> Option<RecoveryCounters> {
+        lock(&self.device).as_ref().map(|device| device.controller.recovery_counters())
+    }
+
     /// The controller's SMART / Health Information.
     ///
     /// # Errors
@@ -337,21 +352,24 @@ impl Engine {
 
     /// Stop I/O, then the queues, then the controller; regions go last, with the engine (invariant 3).
     fn shut_down(&mut self, lane: Option<Lane>) -> Result<(), ControllerError> {
+        if lane.is_none() {
+            // Before the device is taken: a lane that finds none knows then that it must wait for the end.
+            self.closing.begin();
+        }
         let Some(mut device) = lock(&self.device).take() else { return Ok(()) };
         let Some(mut lane) = lane else {
-            self.closing.begin();
             let stopped = device.controller.shutdown();
             self.closing.finish();
             return stopped;
         };
         if lane.drain(self.config.drain_timeout) {
-            let deleted = device.controller.delete_queue_pair(lane.into_pair());
+            let deleted = device.controller.delete_queue_pair(lane.pair());
             return device.controller.shutdown().and(deleted);
         }
-        // Commands that do not end: EN = 0 ends the device's reach, and only then are their tasks told.
-        let stopped = device.controller.shutdown();
-        lane.abandon();
-        stopped
+        // Commands that do not end: the end of the controller's reach ends them, and only then are their tasks told.
+        let ended = device.controller.stop_reach();
+        lane.abandon_after(&ended);
+        device.controller.shutdown()
     }
 }
 

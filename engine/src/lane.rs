@@ -22,7 +22,7 @@ use tentpeg_driver::spec::status::{Status, StatusCode};
 use crate::TransferState;
 use crate::batch::Shared;
 use crate::counters::{LaneCounters, SharedCounters};
-use crate::device::SharedDevice;
+use crate::device::{Device, SharedDevice};
 use crate::planning::{self, Cursor, MAX_EXTENTS, Step};
 use crate::progress;
 
@@ -93,21 +93,20 @@ pub struct Lane {
 }
 
 impl Lane {
+    /// A lane for queue pair `pair` of the device that `device` holds.
     pub(crate) fn new(
         pair: QueuePair<CommandTasks>,
-        function: Arc<dyn Function>,
-        nsid: u32,
-        limits: Limits,
+        opened: &Device,
+        device: SharedDevice,
         inbox: Inbox,
         shared_counters: Arc<SharedCounters>,
         closing: Arc<Closing>,
-        device: SharedDevice,
     ) -> Self {
         Self {
             pair,
-            function,
-            nsid,
-            limits,
+            function: Arc::clone(opened.controller.function()),
+            nsid: opened.namespace.nsid,
+            limits: opened.limits,
             inbox,
             active: Vec::new(),
             free_places: Vec::new(),
@@ -339,9 +338,9 @@ impl Lane {
         self.alone.clear();
     }
 
-    /// Gives the queue pair back.
-    pub(crate) fn into_pair(self) -> QueuePair<CommandTasks> {
-        self.pair
+    /// The queue pair, to be deleted.
+    pub(crate) fn pair(&mut self) -> &mut QueuePair<CommandTasks> {
+        &mut self.pair
     }
 
     fn publish_counters(&self) {

@@ -129,7 +129,7 @@ impl Controller {
         } else {
             None
         };
-        let limits = self.limits.namespace(&identify, nvm.as_deref());
+        let limits = self.limits.namespace_with(&identify, nvm.as_deref());
         Ok(Some(Namespace { nsid, identify, limits }))
     }
 

@@ -277,7 +277,7 @@ impl Core {
 }
 
 /// Executes a command of an I/O queue; what failed is counted and in the Error Information log.
-#[inline]
+#[inline(always)]
 fn run_io(
     reach: &Reach<'_>,
     board: &Board,

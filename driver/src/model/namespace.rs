@@ -34,8 +34,8 @@ impl Namespace {
         })
     }
 
-    /// Executes a command of an I/O queue.
-    #[inline]
+    /// Executes a command of an I/O queue. Inlined where the executor does so, not where a fault has it done.
+    #[inline(always)]
     pub(super) fn execute(
         &mut self,
         reach: &Reach<'_>,
@@ -55,7 +55,7 @@ impl Namespace {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn read(
         &self,
         reach: &Reach<'_>,
@@ -73,7 +73,7 @@ impl Namespace {
         if sqe.fua() { self.persist(board) } else { Ok(()) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn write(
         &self,
         reach: &Reach<'_>,

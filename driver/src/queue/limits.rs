@@ -213,8 +213,7 @@ impl ControllerLimits {
         }
     }
 
-    /// The limits of one of the controller's namespaces. `nvm` is Identify CNS 05h of the NVM Command Set, which only a
-    /// controller with extended LBA formats must have, and only a namespace with protection information needs.
+    /// The limits of one of the controller's namespaces.
     ///
     /// MDTS includes metadata that lies between the blocks, unless the controller says that it does not (CTRATT.MEM).
     /// It is counted in any case, since it takes room in a slot's list pages: such a controller could carry a little
@@ -222,7 +221,16 @@ impl ControllerLimits {
     ///
     /// # Errors
     /// [`LimitsError`] when its format cannot be served.
-    pub fn namespace(
+    pub fn namespace(&self, namespace: &IdentifyNamespace) -> Result<Limits, LimitsError> {
+        self.namespace_with(namespace, None)
+    }
+
+    /// As [`namespace`](Self::namespace), with Identify CNS 05h of the NVM Command Set: needed where a controller with
+    /// extended LBA formats has a namespace with protection information.
+    ///
+    /// # Errors
+    /// [`LimitsError`] when its format cannot be served.
+    pub fn namespace_with(
         &self,
         namespace: &IdentifyNamespace,
         nvm: Option<&IdentifyNamespaceNvm>,

@@ -142,7 +142,7 @@ mod tests {
         let controller = ControllerLimits { optional, ..ControllerLimits::new(cap, 4096, 5).unwrap() };
         let mut namespace = IdentifyNamespace { nsze: 1000, ..IdentifyNamespace::default() };
         namespace.lbaf[0] = LbaFormat { ms: 0, lbads: 12, rp: 0 };
-        controller.namespace(&namespace, None).unwrap()
+        controller.namespace(&namespace).unwrap()
     }
 
     fn region() -> Region<HostMemory> {

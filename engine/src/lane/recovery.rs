@@ -7,6 +7,7 @@
 use std::time::Instant;
 
 use tentpeg_driver::controller::Attended;
+use tentpeg_driver::queue::ReachEnded;
 use tentpeg_driver::spec::status::StatusCode;
 
 use super::{CommandTasks, Lane, again, end_part, leave};
@@ -76,5 +77,37 @@ impl Lane {
                 leave(slot, token.place, &mut self.free_places);
             }
         }
+    }
+}
+
+impl Lane {
+    /// Ends every task that has not ended as FAILED, those in flight by the proof that they may be.
+    pub(crate) fn abandon_after(&mut self, ended: &ReachEnded) {
+        self.pair.interrupt(ended, |_| ());
+        self.abandon();
+    }
+}
+
+impl Drop for Lane {
+    /// A lane that was given back has nothing left. One that was not, a caller's or that of a thread that panicked,
+    /// takes the controller with it: its tasks may end only when no device touches their memory (invariant 7).
+    fn drop(&mut self) {
+        self.take_in();
+        if self.is_idle() {
+            return;
+        }
+        match &mut *lock(&self.watch.device) {
+            Some(device) => {
+                let ended = device.controller.stop_reach();
+                self.pair.interrupt(&ended, |_| ());
+            }
+            // The engine closes without this lane: within the deadlines of its controller that comes to an end.
+            None => {
+                while !self.closing.is_finished() {
+                    std::thread::yield_now();
+                }
+            }
+        }
+        self.abandon();
     }
 }

@@ -4,6 +4,7 @@ mod data;
 mod failures;
 mod life;
 mod order;
+mod recovery;
 
 use std::path::Path;
 

@@ -154,8 +154,8 @@ impl Bench {
     ///
     /// # Errors
     /// [`Ending::Failed`] when it does not stop, or has seen something else than was asked for.
-    pub fn finish(mut self, pair: QueuePair<u32>) -> Verdict {
-        self.controller.delete_queue_pair(pair)?;
+    pub fn finish(mut self, mut pair: QueuePair<u32>) -> Verdict {
+        self.controller.delete_queue_pair(&mut pair)?;
         self.controller.shutdown()?;
         let seen = self.witness.map(|witness| witness.seen());
         ensure(seen.is_none_or(|seen| seen == self.asked), || {

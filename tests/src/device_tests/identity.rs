@@ -64,7 +64,7 @@ fn enabled_again(tier: &dyn Tier) -> Verdict {
     let block = [Extent { iova: memory.iova(), len: lba }];
     super::bench::fill(memory.view(), 77);
     bench.transfer(&mut pair, OpCode::Write, 5, &block)?;
-    bench.controller.delete_queue_pair(pair)?;
+    bench.controller.delete_queue_pair(&mut pair)?;
     let mut bench = bench.enable_again()?;
     let mut pair = bench.pair(8)?;
     memory.view().fill(0xEE);

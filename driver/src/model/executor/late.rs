@@ -9,7 +9,7 @@ use super::super::faults::delayed::{Delayed, Rest};
 use super::super::iommu::{Reach, Table};
 use super::super::queues::Queues;
 use super::super::violation::{Target, Violation};
-use super::{Core, run_io};
+use super::Core;
 use crate::spec::command::{NvmOpcode, Sqe};
 use crate::spec::status::Status;
 
@@ -21,7 +21,7 @@ pub(super) struct Late {
     page_size: u64,
     left: u32,
     /// Mappings that had been made by then.
-    watermark: u64,
+    watermark: u32,
     /// Resets of the function before: one more ends it.
     resets: u32,
 }
@@ -97,8 +97,7 @@ impl Core {
     fn finish_late(&mut self, reach: &Reach<'_>, late: &mut Late, qid: u16, rest: Rest) {
         let (cid, status) = match rest {
             Rest::Execute(sqe) if qid != 0 && sqe.nvm_opcode() == NvmOpcode::READ => {
-                let Self { board, namespaces, transfer, admin, .. } = self;
-                (sqe.cid, run_io(reach, board, namespaces, transfer, admin, qid, &sqe))
+                (sqe.cid, self.run_io_apart(reach, qid, &sqe))
             }
             Rest::Execute(sqe) => (sqe.cid, Status::SUCCESS),
             Rest::Complete { cid, status, .. } => (cid, status),

@@ -5,7 +5,7 @@
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{RwLock, RwLockReadGuard};
 
 use super::{Mapping, Table};
@@ -55,9 +55,9 @@ impl<'a> Reach<'a> {
 
     /// A table of those mappings that were made among the first `made`: what a device sees that looks with old eyes.
     /// Of use while this `Reach` is held and no longer.
-    pub(in crate::model) fn as_of(&self, made: u64) -> Former<'_> {
+    pub(in crate::model) fn as_of(&self, made: u32) -> Former<'_> {
         let old = self.mappings.iter().filter(|mapping| mapping.number < made).map(Mapping::duplicate).collect();
-        Former { table: Table { mappings: RwLock::new(old), made: AtomicU64::new(made) }, reach: PhantomData }
+        Former { table: Table { mappings: RwLock::new(old), made: AtomicU32::new(made) }, reach: PhantomData }
     }
 
     /// Whether anything is mapped at `address`.

@@ -24,7 +24,7 @@ fn limits_with(ms: u16, extended: bool, pit: u8, oncs: Oncs, nvm: &IdentifyContr
     namespace.lbaf[0] = LbaFormat { ms, lbads: 12, rp: 0 };
     namespace.flbas = namespace.flbas.with_metadata_extended(extended);
     namespace.dps = Dps::from_bits(0).with_pit(pit);
-    controller.namespace(&namespace, None).unwrap()
+    controller.namespace(&namespace).unwrap()
 }
 
 fn extent(iova: u64, len: u64) -> Extent {

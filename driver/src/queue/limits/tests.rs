@@ -39,10 +39,10 @@ fn queue_entries_at_the_edges_of_mqes() {
 #[test]
 fn formats_that_cannot_be_served() {
     let limits = ControllerLimits::new(cap(127, 0), 4096, 1).unwrap();
-    assert_eq!(limits.namespace(&namespace(0, 0, 1), None), Err(LimitsError::BadLbaFormat { index: 0, lbads: 0 }));
-    assert_eq!(limits.namespace(&namespace(32, 0, 1), None), Err(LimitsError::BadLbaFormat { index: 0, lbads: 32 }));
+    assert_eq!(limits.namespace(&namespace(0, 0, 1)), Err(LimitsError::BadLbaFormat { index: 0, lbads: 0 }));
+    assert_eq!(limits.namespace(&namespace(32, 0, 1)), Err(LimitsError::BadLbaFormat { index: 0, lbads: 32 }));
     assert_eq!(
-        limits.namespace(&namespace(14, 0, 1), None),
+        limits.namespace(&namespace(14, 0, 1)),
         Err(LimitsError::BlockTooLarge { max_transfer: 8192, lba_size: 16384 })
     );
 }
@@ -58,7 +58,7 @@ fn formatted(mut namespace: IdentifyNamespace, extended: bool, pit: u8) -> Ident
 fn metadata_and_protection_are_read_from_the_format() {
     let limits = ControllerLimits::new(cap(127, 0), 4096, 5).unwrap();
     let metadata = |ms, extended, pit| {
-        let limits = limits.namespace(&formatted(namespace(12, ms, 1), extended, pit), None).unwrap();
+        let limits = limits.namespace(&formatted(namespace(12, ms, 1), extended, pit)).unwrap();
         (limits.max_blocks(), limits.metadata())
     };
     let (extended, separate) = (MetadataPlacement::Extended, MetadataPlacement::Separate);
@@ -73,14 +73,14 @@ fn metadata_and_protection_are_read_from_the_format() {
     }
     let mut first = formatted(namespace(12, 8, 1), false, 1);
     first.dps = first.dps.with_pip(true);
-    let format = limits.namespace(&first, None).unwrap().metadata().unwrap();
+    let format = limits.namespace(&first).unwrap().metadata().unwrap();
     assert!(format.protection.unwrap().first && format.is_protection_only());
 }
 
 #[test]
 fn protection_that_cannot_be() {
     let limits = ControllerLimits::new(cap(127, 0), 4096, 5).unwrap();
-    let error = |ms, pit| limits.namespace(&formatted(namespace(12, ms, 1), false, pit), None).unwrap_err();
+    let error = |ms, pit| limits.namespace(&formatted(namespace(12, ms, 1), false, pit)).unwrap_err();
     assert_eq!(error(8, 4), LimitsError::ProtectionType { pit: 4 });
     assert_eq!(error(7, 1), LimitsError::NoRoomForProtection { ms: 7 });
     assert_eq!(error(0, 3), LimitsError::NoRoomForProtection { ms: 0 });
@@ -88,12 +88,12 @@ fn protection_that_cannot_be() {
     let extended = ControllerLimits { extended_lba_formats: true, ..limits };
     let protected = formatted(namespace(12, 16, 1), false, 1);
     let mut nvm = IdentifyNamespaceNvm::default();
-    assert_eq!(extended.namespace(&protected, None), Err(LimitsError::UnknownGuard));
-    assert!(extended.namespace(&protected, Some(&nvm)).is_ok(), "16-bit guards, no storage tag");
+    assert_eq!(extended.namespace(&protected), Err(LimitsError::UnknownGuard));
+    assert!(extended.namespace_with(&protected, Some(&nvm)).is_ok(), "16-bit guards, no storage tag");
     nvm.elbaf[0] = 2 << 7 | 16;
-    assert_eq!(extended.namespace(&protected, Some(&nvm)), Err(LimitsError::Guard { sts: 16, pif: 2 }));
-    assert!(extended.namespace(&namespace(12, 16, 1), None).is_ok(), "without protection there is no guard");
-    assert!(limits.namespace(&protected, Some(&nvm)).is_ok(), "without ELBAS the field says nothing");
+    assert_eq!(extended.namespace_with(&protected, Some(&nvm)), Err(LimitsError::Guard { sts: 16, pif: 2 }));
+    assert!(extended.namespace(&namespace(12, 16, 1)).is_ok(), "without protection there is no guard");
+    assert!(limits.namespace_with(&protected, Some(&nvm)).is_ok(), "without ELBAS the field says nothing");
 }
 
 #[test]
@@ -175,7 +175,7 @@ proptest! {
         let limits = ControllerLimits::new(cap(127, mpsmin), page_size, mdts).unwrap();
         let device = if mdts == 0 { u128::MAX } else { (4096u128 << mpsmin).checked_shl(mdts.into()).unwrap_or(u128::MAX) };
         prop_assert!(u128::from(limits.max_transfer) <= device || mdts >= 100);
-        if let Ok(namespace) = limits.namespace(&formatted(namespace(lbads, ms, nsze), extended, 0), None) {
+        if let Ok(namespace) = limits.namespace(&formatted(namespace(lbads, ms, nsze), extended, 0)) {
             let in_memory = if extended { namespace.lba_size() + u64::from(ms) } else { namespace.lba_size() };
             let most = u64::from(namespace.max_blocks()) * in_memory;
             prop_assert!(most <= limits.max_transfer);
