@@ -34,6 +34,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "driver/src/model/store/tests.rs",
     "driver/src/queue/pair/tests.rs",
     "driver/src/queue/prp/tests.rs",
+    "driver/src/queue/ring/loom_tests.rs",
     "tests/tests/no_allocation.rs",
 ];
 
