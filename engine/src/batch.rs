@@ -12,7 +12,7 @@ use tentpeg_driver::spec::status::Status;
 use thiserror::Error;
 
 use crate::admission::RequestError;
-use crate::progress::Progress;
+use crate::progress::{self, Progress};
 use crate::task::{Task, TaskList, Work};
 use crate::{TransferState, TransferStatus};
 
@@ -29,6 +29,9 @@ pub struct NoSuchTask {
 /// Why requests were not appended. None of them was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum SubmitError {
+    /// The batch is another engine's.
+    #[error("the batch belongs to another engine: submit it to the one that allocated it")]
+    OtherEngine,
     /// More tasks than a batch can hold.
     #[error("{requests} requests do not fit: the batch has {tasks} tasks and holds at most {max}")]
     BatchFull {
@@ -143,8 +146,18 @@ impl Shared {
         let ended = self.ended.load(Ordering::Relaxed) + 1;
         // Release: whoever finds all ended reads each state, and the bytes, after it.
         self.ended.store(ended, Ordering::Release);
-        // When a submitter counts refused tasks at this moment, it is the one to announce.
+        // Where a submitter counts refused tasks at this moment, `settle` makes up for what is missed here.
         if ended + self.invalid.load(Ordering::Relaxed) >= self.tail.load(Ordering::Relaxed) {
+            self.progress.announce();
+        }
+    }
+
+    /// By the lane, when it lets go of the batch. A submitter that counts refused tasks and a lane that counts an ended
+    /// one at the same moment may each miss the other's count, and what either announces then is not the end. The lane
+    /// is told of refused tasks too, so here it has seen them.
+    pub(crate) fn settle(&self) {
+        let invalid = self.invalid.load(Ordering::Relaxed);
+        if invalid != 0 && self.ended.load(Ordering::Relaxed) + invalid >= self.tail.load(Ordering::Relaxed) {
             self.progress.announce();
         }
     }
@@ -214,7 +227,12 @@ impl Batch {
             shared.invalid.store(shared.invalid.load(Ordering::Relaxed) + invalid, Ordering::Release);
             shared.progress.announce();
         }
-        Ok((first, (invalid as usize) < count && shared.link()))
+        Ok((first, count > 0 && shared.link()))
+    }
+
+    /// Whether it was allocated by the engine that counts its batches in `live`.
+    pub(crate) fn is_counted_in(&self, live: &Arc<AtomicUsize>) -> bool {
+        Arc::ptr_eq(&self.shared.live, live)
     }
 
     /// Tasks that were submitted so far.
@@ -255,12 +273,15 @@ impl Batch {
     /// How all tasks stand: a few atomic loads.
     #[inline]
     pub fn overall(&self) -> BatchStatus {
-        // The tail first: what has ended may then be of later tasks too, never the other way round.
-        let tasks = self.shared.tail();
-        let invalid = self.shared.invalid.load(Ordering::Acquire);
-        let ended = self.shared.ended.load(Ordering::Acquire);
-        let unsuccessful = self.shared.unsuccessful.load(Ordering::Relaxed) + invalid;
-        BatchStatus { tasks, ended: (ended + invalid).min(tasks), unsuccessful }
+        let shared = &*self.shared;
+        let invalid = shared.invalid.load(Ordering::Acquire);
+        let ended = shared.ended.load(Ordering::Acquire) + invalid;
+        let unsuccessful = shared.unsuccessful.load(Ordering::Relaxed) + invalid;
+        // The tail last: each task that is counted above is then among `tasks`. Read before, a task that was
+        // appended and ended meanwhile would stand for an older one that is pending.
+        let tasks = shared.tail();
+        // A task that failed since `ended` was read is counted with its end, at the next look.
+        BatchStatus { tasks, ended, unsuccessful: unsuccessful.min(ended) }
     }
 
     /// Gives up the tasks of which no command has been issued; they end as CANCELED at the lane's next turn. The
@@ -274,7 +295,7 @@ impl Batch {
     /// # Errors
     /// [`WaitError`] after `limit`. The tasks go on, and so does the use of their memory.
     pub fn wait(&self, limit: Duration) -> Result<BatchStatus, WaitError> {
-        let deadline = Instant::now() + limit;
+        let deadline = progress::deadline(limit);
         loop {
             let seen = self.shared.progress.now();
             let status = self.overall();
@@ -297,3 +318,6 @@ impl Batch {
         self.shared.task(task).ok_or(NoSuchTask { task, tasks })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 mod file_store;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tentpeg_driver::controller::{Controller, ControllerConfig, ControllerError, Namespace};
 use tentpeg_driver::dma::DmaSpace;
@@ -62,11 +62,21 @@ pub(crate) struct Device {
     pub(crate) moves_data: bool,
     pub(crate) space: Arc<DmaSpace>,
     pub(crate) model: Model,
+    /// The file that was made for it, until all of the engine has been opened.
+    created: Option<file_store::Created>,
+}
+
+/// A device as an engine and its lane share it; taken out when the engine closes.
+pub(crate) type SharedDevice = Arc<Mutex<Option<Device>>>;
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these protect is whole at every step, so a panic elsewhere leaves it usable.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Device {
     /// Opens what `uri` names.
-    pub(crate) fn open(uri: &DeviceUri, lane: LaneMode) -> Result<Self, OpenError> {
+    pub(crate) fn open(uri: &DeviceUri, lane: LaneMode, controller: &ControllerConfig) -> Result<Self, OpenError> {
         let DeviceUri::Model(settings) = uri;
         let name = uri.to_string();
         let (config, created) = model_config(settings, name.clone())?;
@@ -80,7 +90,7 @@ impl Device {
         };
         let model = Model::new(config, drive, &iommu)?;
         let failed = |source| OpenError::Controller { device: name.clone(), source };
-        let mut controller = Controller::enable(model.function(), ControllerConfig::default()).map_err(failed)?;
+        let mut controller = Controller::enable(model.function(), controller.clone()).map_err(failed)?;
         let namespaces = controller.namespaces().map_err(failed)?;
         let reason = namespaces.first().and_then(not_served);
         let served = namespaces.into_iter().find(|namespace| not_served(namespace).is_none());
@@ -88,10 +98,14 @@ impl Device {
         let Some((namespace, limits)) = served else {
             return Err(OpenError::NoNamespace { device: name, reason });
         };
-        if let Some(created) = created {
+        Ok(Self { name, controller, namespace, limits, writable, moves_data, space: iommu.space(), model, created })
+    }
+
+    /// The file that was made for it stays: opening has come to its end.
+    pub(crate) fn keep_file(&mut self) {
+        if let Some(created) = self.created.take() {
             created.keep();
         }
-        Ok(Self { name, controller, namespace, limits, writable, moves_data, space: iommu.space(), model })
     }
 }
 

@@ -1,14 +1,14 @@
 //! An engine: one device, its lane, its segments, and the memory that requests can name.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use crossbeam_queue::ArrayQueue;
-use tentpeg_driver::controller::ControllerError;
+use tentpeg_driver::controller::{ControllerConfig, ControllerError, RecoveryCounters};
 use tentpeg_driver::dma::{Access, HostMemory, Region, RegionEntry, RegionTable};
-use tentpeg_driver::model::{ModelCounters, Violation};
+use tentpeg_driver::model::{Faults, ModelCounters, Violation};
 use tentpeg_driver::queue::Limits;
 use tentpeg_driver::spec::identify::{IdentifyController, IdentifyNamespace};
 use tentpeg_driver::spec::log::SmartLog;
@@ -18,8 +18,8 @@ use thiserror::Error;
 use crate::admission::{RequestError, admit};
 use crate::batch::{Batch, SubmitError};
 use crate::counters::{EngineCounters, SharedCounters};
-use crate::device::{Device, OpenError};
-use crate::lane::{Inbox, Lane, LaneThread};
+use crate::device::{Device, OpenError, SharedDevice, lock};
+use crate::lane::{Closing, Inbox, Lane, LaneThread};
 use crate::memory::{Memory, MemoryError};
 use crate::progress::Progress;
 use crate::segment::Segment;
@@ -37,7 +37,7 @@ pub enum LaneMode {
 }
 
 /// How to run an engine.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct EngineConfig {
     /// Entries of the lane's queues; fewer where the controller has fewer. One command fewer can be in flight.
     pub queue_entries: u32,
@@ -45,11 +45,18 @@ pub struct EngineConfig {
     pub max_batches: usize,
     /// How long closing waits for commands in flight before it stops the controller.
     pub drain_timeout: Duration,
+    /// How to drive the controller: its deadlines, and when recovery begins.
+    pub controller: ControllerConfig,
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        Self { queue_entries: 256, max_batches: 4096, drain_timeout: Duration::from_secs(10) }
+        Self {
+            queue_entries: 256,
+            max_batches: 4096,
+            drain_timeout: Duration::from_secs(10),
+            controller: ControllerConfig::default(),
+        }
     }
 }
 
@@ -93,7 +100,7 @@ pub struct DeviceInfo {
 /// Closing an engine, by [`close`](Self::close) or by dropping it, gives up what is not issued, waits for what is,
 /// and shuts the controller down; every task has ended then.
 pub struct Engine {
-    device: Mutex<Option<Device>>,
+    device: SharedDevice,
     info: DeviceInfo,
     lane: Option<LaneThread>,
     inbox: Inbox,
@@ -103,8 +110,8 @@ pub struct Engine {
     live_batches: Arc<AtomicUsize>,
     progress: Arc<Progress>,
     counters: Arc<SharedCounters>,
-    /// Tells a lane that was not given back that the controller has stopped.
-    closed: Arc<AtomicBool>,
+    /// Tells a lane that was not given back.
+    closing: Arc<Closing>,
     config: EngineConfig,
 }
 
@@ -116,6 +123,7 @@ impl Engine {
     pub fn open(uri: &str, config: EngineConfig) -> Result<Self, OpenError> {
         let (mut engine, lane) = Self::prepare(uri, config, LaneMode::Thread)?;
         engine.lane = Some(LaneThread::start(lane).map_err(OpenError::Thread)?);
+        engine.keep_file();
         Ok(engine)
     }
 
@@ -125,12 +133,20 @@ impl Engine {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_caller_driven(uri: &str, config: EngineConfig) -> Result<(Self, Lane), OpenError> {
-        Self::prepare(uri, config, LaneMode::CallerDriven)
+        let (engine, lane) = Self::prepare(uri, config, LaneMode::CallerDriven)?;
+        engine.keep_file();
+        Ok((engine, lane))
+    }
+
+    fn keep_file(&self) {
+        if let Some(device) = &mut *lock(&self.device) {
+            device.keep_file();
+        }
     }
 
     fn prepare(uri: &str, config: EngineConfig, mode: LaneMode) -> Result<(Self, Lane), OpenError> {
         let uri: DeviceUri = uri.parse()?;
-        let mut device = Device::open(&uri, mode)?;
+        let mut device = Device::open(&uri, mode, &config.controller)?;
         let entries = config.queue_entries.min(device.controller.limits().max_queue_entries);
         let pair = device
             .controller
@@ -161,19 +177,19 @@ impl Engine {
         };
         let inbox: Inbox = Arc::new(ArrayQueue::new(config.max_batches.max(1)));
         let counters = Arc::<SharedCounters>::default();
-        let function = Arc::clone(device.controller.function());
-        let closed = Arc::<AtomicBool>::default();
+        let closing = Arc::<Closing>::default();
+        let shared: SharedDevice = Arc::default();
         let lane = Lane::new(
             pair,
-            function,
-            info.nsid,
-            device.limits,
+            &device,
+            Arc::clone(&shared),
             Arc::clone(&inbox),
             Arc::clone(&counters),
-            Arc::clone(&closed),
+            Arc::clone(&closing),
         );
+        *lock(&shared) = Some(device);
         let engine = Self {
-            device: Mutex::new(Some(device)),
+            device: shared,
             info,
             lane: None,
             inbox,
@@ -183,7 +199,7 @@ impl Engine {
             live_batches: Arc::default(),
             progress: Arc::default(),
             counters,
-            closed,
+            closing,
             config,
         };
         Ok((engine, lane))
@@ -243,7 +259,7 @@ impl Engine {
     /// request that cannot be served becomes a task that is INVALID; [`Batch::refusal`] says why.
     ///
     /// # Errors
-    /// [`SubmitError`] when the batch cannot hold them.
+    /// [`SubmitError`] when the batch cannot hold them, or is another engine's.
     #[inline]
     pub fn submit(&self, batch: &Batch, requests: &[Request]) -> Result<u32, SubmitError> {
         let regions = self.regions.load();
@@ -267,11 +283,15 @@ impl Engine {
         batch: &Batch,
         works: impl ExactSizeIterator<Item = Result<Work, RequestError>>,
     ) -> Result<u32, SubmitError> {
+        // A batch that two lanes had at a time would have two owners of its progress.
+        if !batch.is_counted_in(&self.live_batches) {
+            return Err(SubmitError::OtherEngine);
+        }
         let (first, tell) = batch.append(works)?;
         if tell {
             // The inbox has room for every batch that lives, and each is in it once at most.
             let full = self.inbox.push(Arc::clone(&batch.shared)).is_err();
-            debug_assert!(!full, "a batch of another engine");
+            debug_assert!(!full, "more batches than are counted");
         }
         Ok(first)
     }
@@ -290,6 +310,16 @@ impl Engine {
     /// Tentpeg.
     pub fn violations(&self) -> Vec<Violation> {
         lock(&self.device).as_ref().map(|device| device.model.violations()).unwrap_or_default()
+    }
+
+    /// What a model can be made to do wrong.
+    pub fn faults(&self) -> Option<Faults> {
+        lock(&self.device).as_ref().map(|device| device.model.faults())
+    }
+
+    /// How often each step of recovery was taken.
+    pub fn recovery_counters(&self) -> Option<RecoveryCounters> {
+        lock(&self.device).as_ref().map(|device| device.controller.recovery_counters())
     }
 
     /// The controller's SMART / Health Information.
@@ -322,19 +352,24 @@ impl Engine {
 
     /// Stop I/O, then the queues, then the controller; regions go last, with the engine (invariant 3).
     fn shut_down(&mut self, lane: Option<Lane>) -> Result<(), ControllerError> {
+        if lane.is_none() {
+            // Before the device is taken: a lane that finds none knows then that it must wait for the end.
+            self.closing.begin();
+        }
         let Some(mut device) = lock(&self.device).take() else { return Ok(()) };
         let Some(mut lane) = lane else {
-            self.closed.store(true, Ordering::Release);
-            return device.controller.shutdown();
+            let stopped = device.controller.shutdown();
+            self.closing.finish();
+            return stopped;
         };
         if lane.drain(self.config.drain_timeout) {
-            let deleted = device.controller.delete_queue_pair(lane.into_pair());
+            let deleted = device.controller.delete_queue_pair(lane.pair());
             return device.controller.shutdown().and(deleted);
         }
-        // Commands that do not end: EN = 0 ends the device's reach, and only then are their tasks told.
-        let stopped = device.controller.shutdown();
-        lane.abandon();
-        stopped
+        // Commands that do not end: the end of the controller's reach ends them, and only then are their tasks told.
+        let ended = device.controller.stop_reach();
+        lane.abandon_after(&ended);
+        device.controller.shutdown()
     }
 }
 
@@ -344,9 +379,4 @@ impl Drop for Engine {
         // Who wants to know closes.
         let _ = self.shut_down(lane);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these protect is replaced whole, so a panic elsewhere leaves it usable.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

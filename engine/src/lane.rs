@@ -4,11 +4,14 @@
 //! an inbox; in a turn it takes them in, reads completions, plans tasks while it has free slots, and rings each
 //! doorbell once. Tasks that are not planned yet are the backlog, so full queues are never a request's error.
 
+mod closing;
+mod recovery;
 mod thread;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
@@ -19,12 +22,19 @@ use tentpeg_driver::spec::status::{Status, StatusCode};
 use crate::TransferState;
 use crate::batch::Shared;
 use crate::counters::{LaneCounters, SharedCounters};
+use crate::device::{Device, SharedDevice};
 use crate::planning::{self, Cursor, MAX_EXTENTS, Step};
+use crate::progress;
 
+pub(crate) use closing::Closing;
 pub(crate) use thread::LaneThread;
+
+use recovery::Watch;
 
 /// Commands that a batch may plan before the next one's turn comes.
 const QUANTUM: usize = 32;
+/// How often bytes are asked for again before their task fails.
+const ATTEMPTS: u8 = 3;
 /// Completions that one turn takes at the most, so that planning is never far.
 const COMPLETIONS_A_TURN: usize = 64;
 
@@ -37,7 +47,18 @@ pub(crate) struct CommandTasks {
     /// The batch's place in the lane.
     place: u32,
     first: u32,
-    tasks: u32,
+    /// How many, at most [`MAX_EXTENTS`].
+    tasks: u16,
+    /// How often these bytes have been asked for before.
+    attempts: u8,
+    /// Where in the first task the command begins, in bytes.
+    planned: u64,
+}
+
+impl CommandTasks {
+    fn indices(self) -> Range<u32> {
+        self.first..self.first + u32::from(self.tasks)
+    }
 }
 
 /// A batch with work in this lane.
@@ -61,30 +82,31 @@ pub struct Lane {
     free_places: Vec<u32>,
     /// Batches with tasks to plan, in turn.
     round: VecDeque<u32>,
-    /// Tasks whose common command failed, each to be issued alone.
-    alone: VecDeque<(u32, u32)>,
+    /// What is to be issued again, one task a command: its common command failed, or was interrupted.
+    alone: VecDeque<CommandTasks>,
     extents: Vec<Extent>,
     counters: LaneCounters,
     shared_counters: Arc<SharedCounters>,
-    /// Set when the engine has closed without this lane: its controller has stopped.
-    closed: Arc<AtomicBool>,
+    /// What the engine says when it closes without this lane.
+    closing: Arc<Closing>,
+    watch: Watch,
 }
 
 impl Lane {
+    /// A lane for queue pair `pair` of the device that `device` holds.
     pub(crate) fn new(
         pair: QueuePair<CommandTasks>,
-        function: Arc<dyn Function>,
-        nsid: u32,
-        limits: Limits,
+        opened: &Device,
+        device: SharedDevice,
         inbox: Inbox,
         shared_counters: Arc<SharedCounters>,
-        closed: Arc<AtomicBool>,
+        closing: Arc<Closing>,
     ) -> Self {
         Self {
             pair,
-            function,
-            nsid,
-            limits,
+            function: Arc::clone(opened.controller.function()),
+            nsid: opened.namespace.nsid,
+            limits: opened.limits,
             inbox,
             active: Vec::new(),
             free_places: Vec::new(),
@@ -93,16 +115,16 @@ impl Lane {
             extents: Vec::with_capacity(MAX_EXTENTS),
             counters: LaneCounters::default(),
             shared_counters,
-            closed,
+            closing,
+            watch: Watch::new(device),
         }
     }
 
     /// One turn: takes batches in, reads completions, plans, and rings the doorbells. Whether there was anything to
     /// do; after an empty turn the controller had the processor. When the engine has closed, tasks end as FAILED.
     pub fn turn(&mut self) -> bool {
-        if self.closed.load(Ordering::Acquire) {
-            self.abandon();
-            return false;
+        if !self.closing.is_open() {
+            return self.end_with_engine();
         }
         let taken = self.take_in();
         let ended = self.complete();
@@ -111,12 +133,27 @@ impl Lane {
             self.pair.ring();
         }
         let busy = taken | (ended > 0) | (planned > 0);
+        if self.watch.is_due(busy) {
+            self.look_after_controller();
+        }
         if busy {
             self.publish_counters();
         } else {
             self.pause();
         }
         busy
+    }
+
+    /// The turn of a lane whose engine closes: nothing may be issued any more, and no task can be told before the
+    /// controller has stopped (invariant 7).
+    #[cold]
+    fn end_with_engine(&mut self) -> bool {
+        if self.closing.is_finished() {
+            self.abandon();
+        } else {
+            self.pause();
+        }
+        false
     }
 
     /// Gives the controller the processor, as an empty turn does.
@@ -173,15 +210,10 @@ impl Lane {
             let Some(slot) = active.get_mut(token.place as usize) else { return };
             let Some(entry) = slot else { return };
             entry.in_flight -= 1;
-            let tasks = token.first..token.first + token.tasks;
-            if status.is_success() || token.tasks == 1 {
-                for index in tasks {
+            if status.is_success() || !again(entry, token, Some(status), alone) {
+                for index in token.indices() {
                     end_part(&entry.batch, index, status);
                 }
-            } else {
-                // One of them may be the cause: each is asked for alone, so that the others are served.
-                entry.in_flight += token.tasks;
-                alone.extend(tasks.map(|task| (token.place, task)));
             }
             if entry.is_done() {
                 leave(slot, token.place, free_places);
@@ -193,9 +225,9 @@ impl Lane {
     fn plan(&mut self) -> usize {
         let mut planned = 0;
         while self.pair.free_slots() > 0
-            && let Some((place, task)) = self.alone.pop_front()
+            && let Some(part) = self.alone.pop_front()
         {
-            planned += self.plan_alone(place, task);
+            planned += self.plan_alone(part);
         }
         for _ in 0..self.round.len() {
             if self.pair.free_slots() == 0 {
@@ -233,8 +265,9 @@ impl Lane {
                 // More commands of it follow: the last one takes the place of the planning (see Task).
                 task.command_issued();
             }
+            let begin = entry.cursor.planned;
             entry.cursor = step.next;
-            issue(pair, entry, place, &step, extents, counters);
+            issue(pair, entry, place, &step, (begin, 0), extents, counters);
             planned += 1;
         }
         if entry.cursor.task < tail {
@@ -248,16 +281,18 @@ impl Lane {
         planned
     }
 
-    /// Issues one task whose common command has failed.
-    fn plan_alone(&mut self, place: u32, task: u32) -> usize {
+    /// Issues again, alone, the part of a task whose command has failed with others, or was interrupted.
+    #[cold]
+    fn plan_alone(&mut self, part: CommandTasks) -> usize {
+        let CommandTasks { place, first: task, planned, attempts, .. } = part;
         let Self { pair, active, extents, counters, free_places, limits, nsid, .. } = self;
         let Some(slot) = active.get_mut(place as usize) else { return 0 };
         let Some(entry) = slot else { return 0 };
-        // It was counted as in flight when its common command failed.
+        // It was counted as in flight since its former command ended.
         entry.in_flight -= 1;
-        let cursor = Cursor { task, planned: 0 };
+        let cursor = Cursor { task, planned };
         match planning::next_command(&entry.batch, cursor, task + 1, true, *nsid, limits, extents) {
-            Some(step) => issue(pair, entry, place, &step, extents, counters),
+            Some(step) => issue(pair, entry, place, &step, (planned, attempts), extents, counters),
             None => skip(&entry.batch, task),
         }
         if entry.is_done() {
@@ -268,7 +303,7 @@ impl Lane {
 
     /// Gives up what has no command in flight, and waits up to `limit` for the rest. Whether all has ended.
     pub(crate) fn drain(&mut self, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
+        let deadline = progress::deadline(limit);
         loop {
             self.take_in();
             for active in self.active.iter().flatten() {
@@ -297,11 +332,15 @@ impl Lane {
                 }
             }
         }
+        self.active.clear();
+        self.free_places.clear();
+        self.round.clear();
+        self.alone.clear();
     }
 
-    /// Gives the queue pair back.
-    pub(crate) fn into_pair(self) -> QueuePair<CommandTasks> {
-        self.pair
+    /// The queue pair, to be deleted.
+    pub(crate) fn pair(&mut self) -> &mut QueuePair<CommandTasks> {
+        &mut self.pair
     }
 
     fn publish_counters(&self) {
@@ -322,10 +361,11 @@ fn issue(
     entry: &mut Active,
     place: u32,
     step: &Step,
+    (planned, attempts): (u64, u8),
     extents: &[Extent],
     counters: &mut LaneCounters,
 ) {
-    let token = CommandTasks { place, first: step.first, tasks: step.tasks };
+    let token = CommandTasks { place, first: step.first, tasks: step.tasks as u16, attempts, planned };
     match pair.submit(step.sqe, extents, token) {
         Ok(_) => {
             entry.in_flight += 1;
@@ -334,17 +374,37 @@ fn issue(
         Err(error) => {
             // Admission and planning keep to `Limits`, so this is a mistake of ours; the tasks end all the same.
             debug_assert!(false, "a planned command was refused: {error}");
-            for index in step.first..step.first + step.tasks {
+            for index in token.indices() {
                 end_part(&entry.batch, index, StatusCode::INVALID_FIELD_IN_COMMAND.into());
             }
         }
     }
 }
 
+/// Whether what a command was to do is asked for again, one task a command, and if so puts it among those. `status` is
+/// what the device says of it, `None` where it was interrupted.
+///
+/// Of several tasks one may be the cause of a failure: each is asked for alone, so that the others are served. A task
+/// alone is asked for again where the device does not say Do Not Retry, or said nothing.
+#[cold]
+fn again(entry: &mut Active, token: CommandTasks, status: Option<Status>, alone: &mut VecDeque<CommandTasks>) -> bool {
+    let attempts = if token.tasks > 1 && status.is_some() { 0 } else { token.attempts + 1 };
+    if attempts > ATTEMPTS || token.tasks == 1 && status.is_some_and(|status| status.dnr()) {
+        return false;
+    }
+    entry.in_flight += u32::from(token.tasks);
+    alone.extend(token.indices().map(|task| {
+        let planned = if task == token.first { token.planned } else { 0 };
+        CommandTasks { first: task, tasks: 1, attempts, planned, ..token }
+    }));
+    true
+}
+
 /// Lets go of a batch that has no more work here; a submit brings it back.
 fn leave(slot: &mut Option<Active>, place: u32, free_places: &mut Vec<u32>) {
     if let Some(active) = slot.take() {
         active.batch.planned.store(active.cursor.task, Ordering::Relaxed);
+        active.batch.settle();
         free_places.push(place);
     }
 }

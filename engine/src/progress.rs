@@ -5,7 +5,15 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// A wait that is as good as endless: 100 years.
+const ENDLESS: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// `limit` from now on; a limit that no clock can hold is cut to one that nobody sees the end of.
+pub(crate) fn deadline(limit: Duration) -> Instant {
+    Instant::now() + limit.min(ENDLESS)
+}
 
 /// What lanes announce and callers wait for.
 #[derive(Debug, Default)]
@@ -56,3 +64,6 @@ impl Progress {
         self.now() != seen
     }
 }
+
+#[cfg(test)]
+mod tests;

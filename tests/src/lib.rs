@@ -1,3 +1,6 @@
-//! What Tentpeg's tests share: the workloads whose instructions are counted.
+//! What Tentpeg's tests share: the list of device tests, the order of the house, and the workloads whose instructions
+//! are counted.
 
+pub mod architecture;
+pub mod device_tests;
 pub mod instructions;

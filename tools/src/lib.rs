@@ -1,6 +1,19 @@
-//! What the operator's command `tentpeg` is made of, apart from its command line: the logic of each subcommand, sizes as users write
-//! them, and the memory that a run may take. Nothing here prints or ends the process; the binary does.
+//! What the operator's command `tentpeg` is made of: the logic of each subcommand and what they share. Nothing here ends the process or
+//! prints a result; the binary does.
+//!
+//! A subcommand opens a device, moves bytes, and gives a [`Report`](report::Report), which is shown as a table or as JSON. Counts of
+//! the two sides of a device are compared in [`both_sides`]; Ctrl-C is an [`Interrupt`](interrupt::Interrupt) that loops look at.
 
+pub mod bench;
+pub mod both_sides;
+pub mod copy;
+pub mod device;
+pub mod failure;
+pub mod info;
+pub mod interrupt;
 pub mod memory_budget;
+pub mod progress;
 pub mod replay;
+pub mod report;
+pub mod resident;
 pub mod units;

@@ -1,2 +1,133 @@
-//! tentpeg.
-fn main() {}
+//! The binary: reads the command line, hands over to the library, prints, and sets the exit status.
+//!
+//! 0: done; 1: an error, named in one line on standard error; 2: a wrong command line; 130: interrupted.
+
+use std::error::Error;
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tentpeg_tools::bench::{self, BenchArgs};
+use tentpeg_tools::copy::read::{self, ReadArgs};
+use tentpeg_tools::copy::write::{self, WriteArgs};
+use tentpeg_tools::copy::{Copied, CopyError};
+use tentpeg_tools::info::{self, InfoArgs};
+use tentpeg_tools::interrupt::{self, Interrupt};
+use tentpeg_tools::replay::command::{self as replay, ReplayArgs};
+use tentpeg_tools::report::{self, Report};
+
+/// Moves blocks between NVMe controllers and memory.
+///
+/// A device is named by a URI. `model:size=4GiB` is a controller in software whose blocks are in memory;
+/// `model:path=FILE,size=4GiB` keeps them in FILE, which is created. A file that exists is read only, unless the URI
+/// says `overwrite`. Sizes are in bytes, or in B, KiB, MiB, GiB or TiB (powers of 1,024); GB/s is 10^9 bytes a second.
+#[derive(Parser)]
+#[command(name = "tentpeg", version, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Replay a KV-cache trace, and check every byte
+    ///
+    /// A request's blocks are visited in order. A block that is held, behind hits only, is read from the device into a
+    /// paged pool; any other is written. Every byte that is read is compared with what was written.
+    ///
+    /// Example: tentpeg replay --trace conversation_trace.jsonl --slots 16384
+    Replay(ReplayArgs),
+    /// Show what a device is, what fits into its commands, and its health
+    #[command(after_help = "Example:\n  tentpeg info model:size=4GiB,lba=4096")]
+    Info(InfoArgs),
+    /// Read a range of a device into a file, in whole logical blocks
+    #[command(
+        after_help = "Example:\n  tentpeg read model:path=disk.img --offset 1MiB --length 4MiB --output blocks.bin"
+    )]
+    Read(ReadArgs),
+    /// Write a file into a range of a device, in whole logical blocks, and flush it
+    #[command(
+        after_help = "Examples:\n  tentpeg write model:path=disk.img,size=1GiB --offset 1MiB --input blocks.bin\n  \
+                      head -c 5000 FILE | tentpeg write model:path=disk.img,overwrite --offset 0 --length 5000 --pad"
+    )]
+    Write(WriteArgs),
+    /// Measure how fast requests of one size go to and from a device
+    ///
+    /// Prints requests, GB/s, blocks a second, latency, and what the device saw of it. Ctrl-C ends it with the numbers
+    /// so far.
+    #[command(after_help = "Examples:\n  tentpeg bench model:store=null --depth 32 --time 2s\n  \
+                            tentpeg bench model:size=4GiB --mode mixed --read-percent 80 --block 128KiB --json")]
+    Bench(BenchArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let interrupt = match Interrupt::on_signals() {
+        Ok(interrupt) => interrupt,
+        Err(error) => return fail(&format!("cannot handle Ctrl-C: {error}")),
+    };
+    match cli.command {
+        Command::Replay(args) => finish(replay::run(&args, &interrupt), args.json),
+        Command::Info(args) => match info::run(&args) {
+            Ok(rows) => print(&if args.json { report::json(&rows) } else { report::table(&rows) }),
+            Err(error) => fail(&error.to_string()),
+        },
+        Command::Read(args) => finish_copy(read::run(&args, &interrupt)),
+        Command::Write(args) => finish_copy(write::run(&args, &interrupt)),
+        Command::Bench(args) => finish(bench::run(&args, &interrupt), args.json),
+    }
+}
+
+/// Prints a report on standard output. The exit status says whether the run was whole and right.
+fn finish(result: Result<Report, impl Error>, json: bool) -> ExitCode {
+    let report = match result {
+        Ok(report) => report,
+        Err(error) => return fail(&error.to_string()),
+    };
+    let printed = print(&if json { report.json() } else { report.table() });
+    status_of(&report, printed)
+}
+
+/// Says on standard error how a copy ended: its bytes may go to standard output.
+fn finish_copy(result: Result<Copied, CopyError>) -> ExitCode {
+    match result {
+        Ok(Copied { report, summary, note }) => {
+            note.into_iter().for_each(|note| say(&format!("note: {note}")));
+            say(&summary);
+            status_of(&report, ExitCode::SUCCESS)
+        }
+        Err(error) => fail(&error.to_string()),
+    }
+}
+
+/// The exit status of a run that has its report.
+fn status_of(report: &Report, otherwise: ExitCode) -> ExitCode {
+    match report.errors.summary() {
+        Some(errors) => fail(&errors),
+        None if report.interrupted => ExitCode::from(interrupt::EXIT_STATUS),
+        None => otherwise,
+    }
+}
+
+/// Prints on standard output. A reader that has gone away, such as `head`, is no error.
+fn print(text: &str) -> ExitCode {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            fail(&format!("cannot write to standard output: {error}"))
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Says what went wrong, in one line.
+fn fail(message: &str) -> ExitCode {
+    say(message);
+    ExitCode::FAILURE
+}
+
+/// One line on standard error.
+fn say(message: &str) {
+    // Standard error may be closed; there is nobody to tell then.
+    let _ = writeln!(io::stderr(), "tentpeg: {}", message.replace('\n', " "));
+}

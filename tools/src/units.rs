@@ -1,8 +1,7 @@
-//! Sizes as users write them, and numbers as they read them.
+//! Numbers as people read them.
 //!
-//! A size is a whole number of bytes, or of a unit of 1,024, by its IEC name: `4096`, `512B`, `128KiB`, `4GiB`, `1TiB`. Units that
-//! mean a power of 1,000 to some and of 1,024 to others (`K`, `M`, `KB`, `MB`) are refused. Rates are in GB/s, which is 10^9 bytes a
-//! second, as drives and links state theirs.
+//! Sizes are in units of 1,024 by their IEC names. Rates are in GB/s, which is 10^9 bytes a second, as drives and links state theirs.
+//! Sizes that people write are read by [`ByteSize`](tentpeg_engine::ByteSize).
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,114 +9,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// Units of [`Size`], largest first, with how many bits they shift.
+/// Units of [`About`], largest first, with how many bits they shift.
 const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
-
-/// A number of bytes. Shown exactly, in the largest unit of which it is a whole number; what is shown can be parsed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Size(pub u64);
-
-/// Why a text is not a [`Size`].
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum SizeError {
-    /// It does not begin with a digit.
-    #[error("`{text}` is not a size: write a whole number of bytes or of a unit, such as 4096, 128KiB or 4GiB")]
-    NotANumber {
-        /// The text.
-        text: String,
-    },
-    /// The number has a fraction or separators.
-    #[error(
-        "`{text}` is not a whole number: write a smaller unit instead, such as 1536MiB for 1.5 GiB, and no separators"
-    )]
-    NotWhole {
-        /// The text.
-        text: String,
-    },
-    /// The unit means one thing to some and another to others.
-    #[error(
-        "`{text}`: the unit `{unit}` may mean {decimal} or {binary} bytes: write {number}{right} or the number of bytes",
-        decimal = Count(*.decimal), binary = Count(*.binary)
-    )]
-    Ambiguous {
-        /// The text.
-        text: String,
-        /// The number before the unit.
-        number: u64,
-        /// The unit as given.
-        unit: String,
-        /// What it is as a power of 1,000.
-        decimal: u64,
-        /// What it is as a power of 1,024.
-        binary: u64,
-        /// The IEC name of the latter.
-        right: &'static str,
-    },
-    /// There is no such unit.
-    #[error("`{text}`: there is no unit `{unit}`: write B, KiB, MiB, GiB or TiB right behind the number, such as 4GiB")]
-    UnknownUnit {
-        /// The text.
-        text: String,
-        /// What stands behind the number.
-        unit: String,
-    },
-    /// The size does not fit in 64 bits.
-    #[error("`{text}` is too large: the most is {} bytes", u64::MAX)]
-    TooLarge {
-        /// The text.
-        text: String,
-    },
-}
-
-impl FromStr for Size {
-    type Err = SizeError;
-
-    fn from_str(text: &str) -> Result<Self, SizeError> {
-        let owned = || text.to_owned();
-        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let (number, unit) = text.split_at(digits);
-        if number.is_empty() {
-            return Err(SizeError::NotANumber { text: owned() });
-        }
-        if unit.starts_with(['.', ',', '_']) {
-            return Err(SizeError::NotWhole { text: owned() });
-        }
-        // Digits only, so the one thing that can be wrong is their number.
-        let number: u64 = number.parse().map_err(|_| SizeError::TooLarge { text: owned() })?;
-        let shift = match unit {
-            "" => 0,
-            _ => match UNITS.iter().find(|(name, _)| *name == unit) {
-                Some((_, shift)) => *shift,
-                None => return Err(wrong_unit(text, number, unit)),
-            },
-        };
-        let size = number.checked_mul(1 << shift);
-        size.map(Size).ok_or_else(|| SizeError::TooLarge { text: owned() })
-    }
-}
-
-fn wrong_unit(text: &str, number: u64, unit: &str) -> SizeError {
-    let (text, unit) = (text.to_owned(), unit.to_owned());
-    let letter = unit.to_ascii_uppercase();
-    let letter = letter.strip_suffix('B').unwrap_or(&letter);
-    let prefixes = [("K", 1, "KiB"), ("M", 2, "MiB"), ("G", 3, "GiB"), ("T", 4, "TiB")];
-    match prefixes.into_iter().find(|(prefix, _, _)| *prefix == letter) {
-        Some((_, power, right)) => {
-            SizeError::Ambiguous { text, number, unit, decimal: 1000u64.pow(power), binary: 1024u64.pow(power), right }
-        }
-        None => SizeError::UnknownUnit { text, unit },
-    }
-}
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = |shift: u32| self.0 != 0 && self.0.trailing_zeros() >= shift;
-        match UNITS.iter().find(|(_, shift)| whole(*shift)) {
-            Some((unit, shift)) => f.pad(&format!("{}{unit}", self.0 >> shift)),
-            None => f.pad("0B"),
-        }
-    }
-}
 
 /// A number of bytes for a reader: three digits or so, in the unit that suits. `3.31 GiB`, `512 B`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,6 +67,36 @@ impl fmt::Display for Elapsed {
     }
 }
 
+/// A length of time as users write it: a whole number with its unit, `500ms`, `10s`, `2min`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Time(pub Duration);
+
+/// A text that is no [`Time`].
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("'{text}' is no time: write a whole number and ms, s or min, such as 500ms or 10s; at most 10,000min")]
+pub struct TimeError {
+    /// The text.
+    pub text: String,
+}
+
+impl FromStr for Time {
+    type Err = TimeError;
+
+    fn from_str(text: &str) -> Result<Self, TimeError> {
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let milliseconds: Option<u64> = match unit {
+            "ms" => Some(1),
+            "s" => Some(1000),
+            "min" => Some(60_000),
+            _ => None,
+        };
+        let product = number.parse::<u64>().ok().zip(milliseconds).and_then(|(number, unit)| number.checked_mul(unit));
+        let time = product.filter(|milliseconds| *milliseconds <= 600_000_000).map(Duration::from_millis);
+        time.map(Self).ok_or_else(|| TimeError { text: text.to_owned() })
+    }
+}
+
 /// A rate of bytes: `12.4 GB/s`. Always in GB/s, which is 10^9 bytes a second, so that rates are easy to compare.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
@@ -185,6 +108,11 @@ impl Rate {
     pub fn of(bytes: u64, time: Duration) -> Option<Self> {
         let gb_per_s = bytes as f64 / 1e9 / time.as_secs_f64();
         (!time.is_zero()).then_some(Self { gb_per_s })
+    }
+
+    /// A rate that is known, of `rate` bytes a second.
+    pub fn of_bytes_a_second(rate: f64) -> Self {
+        Self { gb_per_s: rate / 1e9 }
     }
 
     /// The rate, in 10^9 bytes a second.

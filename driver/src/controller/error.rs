@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::queue::{LimitsError, QueuePairError, SubmitError};
+use crate::queue::{LimitsError, QueuePairError, ReachEnd, SubmitError};
 use crate::spec::identify::DescriptorError;
 use crate::spec::status::Status;
 
@@ -156,6 +156,12 @@ pub enum ControllerError {
     /// Host: no memory for a queue.
     #[error(transparent)]
     QueuePair(#[from] QueuePairError),
+    /// Device: CSTS.RDY did not follow CC.EN, so that its reach of memory was ended by other means.
+    #[error("the controller did not stop by itself; its reach of memory was ended by {how}")]
+    Stopped {
+        /// What ended it.
+        how: ReachEnd,
+    },
     /// Device: after a reset it is not what it was.
     #[error("after its reset the controller has another serial number, other capabilities or other limits")]
     Changed,

@@ -37,7 +37,7 @@ use quirks::{PciId, QUIRKS, Quirk, Quirks};
 use recovery::Recovery;
 
 use crate::bus::Function;
-use crate::queue::{ControllerLimits, PairCounters, QueuePair};
+use crate::queue::{ControllerLimits, PairCounters, QueuePair, ReachEnd};
 use crate::spec::ZeroesBased;
 use crate::spec::command::{NumberOfQueues, Sqe};
 use crate::spec::identify::IdentifyController;
@@ -199,31 +199,35 @@ impl Controller {
     }
 
     /// Deletes both queues of `pair`, whose commands have all ended or will be given up: the controller answers only
-    /// when it has stopped working on them.
+    /// when it has stopped working on them. The pair is of no use afterwards; drop it.
     ///
     /// # Errors
-    /// [`ControllerError`]; the pair's memory is taken from the controller all the same, its identifier is not used
-    /// again.
-    pub fn delete_queue_pair<T: Copy + Default>(&mut self, pair: QueuePair<T>) -> Result<(), ControllerError> {
+    /// [`ControllerError`]; the pair's memory is taken from the controller all the same when it is dropped, and its
+    /// identifier is not used again.
+    pub fn delete_queue_pair<T: Copy + Default>(&mut self, pair: &mut QueuePair<T>) -> Result<(), ControllerError> {
         let qid = pair.qid();
         self.admin.execute(Sqe::delete_io_submission_queue(qid))?;
         self.admin.execute(Sqe::delete_io_completion_queue(qid))?;
-        pair.release();
+        pair.set_deleted();
         if let Some(used) = self.in_use.get_mut(usize::from(qid).wrapping_sub(1)) {
             *used = false;
         }
         Ok(())
     }
 
-    /// Shuts the controller down in the orderly way, so that nothing in its caches is lost, and disables it.
+    /// Shuts the controller down in the orderly way, so that nothing in its caches is lost, and ends its reach.
     ///
     /// # Errors
-    /// [`ControllerError`] when it does not follow in time; it has been told to stop all the same.
+    /// [`ControllerError`] when it does not follow in time; its reach has ended all the same.
     pub fn shutdown(mut self) -> Result<(), ControllerError> {
+        if self.stopped {
+            return Ok(());
+        }
         // RTD3E is in microseconds, 0 where it is not said (Identify Controller, bytes 91:88).
         let said = Duration::from_micros(self.identify.rtd3e.into());
         let shut = enable::shut_down(&*self.function, self.cc, said.max(self.config.shutdown_timeout));
-        self.stop().and(shut)
+        let how = self.stop_reach().how();
+        shut.and(if how == ReachEnd::NotReady { Ok(()) } else { Err(ControllerError::Stopped { how }) })
     }
 
     /// Asks for queue pairs and says how many were granted: the smaller of both kinds, and of what was asked for.
@@ -235,20 +239,12 @@ impl Controller {
         let answer = NumberOfQueues::from_bits(answer.dw0);
         Ok(answer.nsq().count().min(answer.ncq().count()).min(wanted) as u16)
     }
-
-    /// Clears EN and waits until RDY follows.
-    fn stop(&mut self) -> Result<(), ControllerError> {
-        self.stopped = true;
-        enable::disable(&*self.function, self.cap, &self.config)
-    }
 }
 
 impl Drop for Controller {
     fn drop(&mut self) {
         if !self.stopped {
-            // A controller that does not stop is caught by the address space: queues and buffers are unmapped
-            // before they are freed, and their IOVAs retired.
-            let _ = self.stop();
+            self.stop_reach();
         }
     }
 }

@@ -79,6 +79,11 @@ impl<B: Backing> Region<B> {
     /// Gives the region up; its IOVAs are free at once. For a caller who knows that no device holds one of them:
     /// every command that named it has its CQE, or the controller has stopped since.
     pub fn release(mut self) {
+        self.set_quiet();
+    }
+
+    /// Makes the end of this region that of [`release`](Self::release), whenever it comes.
+    pub(crate) fn set_quiet(&mut self) {
         self.quiet = true;
     }
 }

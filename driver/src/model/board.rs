@@ -1,55 +1,82 @@
 //! What the two ends of a model share: the function that a driver holds, and the executor.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::config::ModelConfig;
 use super::counters::Counters;
 use super::doorbells::{Doorbells, Refusal};
+use super::faults::{At, FaultState, Kind, Life};
+use super::iommu::Table;
+use super::power::PowerCut;
 use super::registers::Registers;
 use super::violation::Violations;
-use crate::spec::registers::{Cc, offset};
+use crate::spec::registers::{Cc, NSSR_RESET, offset};
 
 /// Bus Master Enable of the function's Command register.
 const BUS_MASTER: u8 = 1;
 /// The function is in its address space.
 const ATTACHED: u8 = 2;
 
+/// Whether the function answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Presence {
+    /// It does.
+    Here,
+    /// It was pulled, and reads as all ones.
+    AllOnes,
+    /// It was pulled, and reads as all zeroes.
+    AllZeroes,
+    /// Its model is no more; it reads as all ones.
+    Ended,
+}
+
 /// Registers, doorbells, and the records of what happened.
 pub(super) struct Board {
     registers: Mutex<Registers>,
     /// Set where the executor has to look at the registers: the only trace of them on its way.
     attention: AtomicBool,
-    /// The controller is no more; its function reads as all ones.
-    gone: AtomicBool,
+    /// A [`Presence`].
+    presence: AtomicU8,
     /// [`BUS_MASTER`] and [`ATTACHED`].
     path: AtomicU8,
+    power_cuts: Mutex<Vec<PowerCut>>,
     pub(super) doorbells: Doorbells,
     pub(super) counters: Counters,
     pub(super) violations: Violations,
+    pub(super) faults: FaultState,
 }
 
 impl Board {
-    pub(super) fn new(config: &ModelConfig) -> Self {
+    pub(super) fn new(config: &ModelConfig, table: Arc<Table>) -> Self {
         Self {
             registers: Mutex::new(Registers::new(config)),
             attention: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
+            presence: AtomicU8::new(Presence::Here as u8),
             path: AtomicU8::new(BUS_MASTER | ATTACHED),
+            power_cuts: Mutex::default(),
             doorbells: Doorbells::new(config.queues, config.dstrd),
             counters: Counters::default(),
             violations: Violations::default(),
+            faults: FaultState::new(table),
         }
     }
 
     /// The first offset after BAR 0, whole pages.
-    pub(super) fn end(&self) -> u64 {
+    fn bar_end(&self) -> u64 {
         self.doorbells.end().next_multiple_of(4096)
     }
 
     /// The dword at `offset` of BAR 0.
     pub(super) fn read(&self, offset: u64) -> u32 {
-        if self.gone() || offset >= self.end() || !offset.is_multiple_of(4) {
+        self.step_faults(At::Access(1));
+        match self.presence() {
+            Presence::Here => {}
+            Presence::AllZeroes => return 0,
+            Presence::AllOnes | Presence::Ended => return u32::MAX,
+        }
+        if offset >= self.bar_end() || !offset.is_multiple_of(4) {
             return u32::MAX;
         }
         if offset >= offset::DOORBELLS {
@@ -61,7 +88,8 @@ impl Board {
 
     /// Writes the dword at `offset` of BAR 0.
     pub(super) fn write(&self, offset: u64, value: u32) {
-        if self.gone() || offset >= self.end() || !offset.is_multiple_of(4) {
+        self.step_faults(At::Access(1));
+        if self.gone() || offset >= self.bar_end() || !offset.is_multiple_of(4) {
             return;
         }
         if offset >= offset::DOORBELLS {
@@ -76,10 +104,16 @@ impl Board {
         // Before the reset, so that no doorbell rung after it is heard.
         if offset == offset::CC && registers.cc().en() && !Cc::from_bits(value).en() {
             self.doorbells.stop();
+            self.faults.mark_mappings();
+        }
+        if offset == offset::NSSR && value == NSSR_RESET && registers.cap().nssrs() {
+            self.reset_all(&mut registers, Registers::reset_subsystem);
+            return;
         }
         if let Err(violation) = registers.write(offset, value) {
             self.violations.record(violation);
         }
+        self.settle_faults(&mut registers);
         self.call_executor(&registers);
     }
 
@@ -88,6 +122,8 @@ impl Board {
     pub(super) fn refuse(&self, refusal: Refusal) {
         match refusal {
             Refusal::Revoked => self.counters.revoked_doorbells.add_shared(1),
+            // A lane cannot know yet, and nobody hears it.
+            Refusal::Violation(_) if self.gone() => {}
             Refusal::Violation(violation) => self.violations.record(violation),
         }
     }
@@ -96,11 +132,29 @@ impl Board {
     /// after power on, which leaves bus mastering off. The executor drops the queues before it looks at anything
     /// else; DMA under way is waited for by the caller.
     pub(super) fn reset_function(&self) {
+        self.reset_all(&mut self.lock_registers(), Registers::power_on);
+    }
+
+    /// The power goes and comes back: as a Function Level Reset, and the executor carries out `cut` before it looks
+    /// at anything else.
+    pub(super) fn cut_power(&self, cut: PowerCut) {
         let mut registers = self.lock_registers();
+        self.power_cuts.lock().unwrap_or_else(PoisonError::into_inner).push(cut);
+        self.reset_all(&mut registers, Registers::power_on);
+    }
+
+    /// What [`cut_power`](Self::cut_power) has left to be done. Under the registers' lock, so that nothing is executed
+    /// between the two.
+    pub(super) fn take_power_cuts(&self) -> Vec<PowerCut> {
+        std::mem::take(&mut *self.power_cuts.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn reset_all(&self, registers: &mut Registers, reset: impl FnOnce(&mut Registers)) {
         self.doorbells.stop();
         self.set_bus_mastering(false);
-        registers.power_on();
-        self.call_executor(&registers);
+        self.faults.note_reset();
+        reset(registers);
+        self.call_executor(registers);
     }
 
     pub(super) fn set_bus_mastering(&self, on: bool) {
@@ -146,14 +200,91 @@ impl Board {
         self.attention.store(false, Ordering::Release);
     }
 
-    pub(super) fn gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
+    pub(super) fn presence(&self) -> Presence {
+        match self.presence.load(Ordering::Acquire) {
+            0 => Presence::Here,
+            1 => Presence::AllOnes,
+            2 => Presence::AllZeroes,
+            _ => Presence::Ended,
+        }
     }
 
-    /// The controller goes: nothing is heard or answered from now on.
-    pub(super) fn remove(&self) {
-        self.gone.store(true, Ordering::Release);
+    pub(super) fn gone(&self) -> bool {
+        self.presence() != Presence::Here
+    }
+
+    /// The model goes: nothing is heard or answered from now on.
+    pub(super) fn end(&self) {
+        self.presence.store(Presence::Ended as u8, Ordering::Release);
         self.detach();
         self.doorbells.stop();
+    }
+
+    /// The drive is pulled: what it had fetched goes on for `dma_turns`.
+    pub(super) fn pull(&self, presence: Presence, dma_turns: u32) {
+        self.pull_with(&mut self.lock_registers(), presence, dma_turns);
+    }
+
+    fn pull_with(&self, registers: &mut Registers, presence: Presence, dma_turns: u32) {
+        self.presence.store(presence as u8, Ordering::Release);
+        self.doorbells.stop();
+        self.faults.mark_mappings();
+        registers.pull(dma_turns);
+        self.call_executor(registers);
+    }
+
+    /// A pulled drive comes back, as after power on.
+    pub(super) fn put_back(&self) {
+        let mut registers = self.lock_registers();
+        if self.presence() == Presence::Ended {
+            return;
+        }
+        self.reset_all(&mut registers, Registers::power_on);
+        self.path.store(BUS_MASTER | ATTACHED, Ordering::Release);
+        self.presence.store(Presence::Here as u8, Ordering::Release);
+    }
+
+    /// Whether the function is in its address space with bus mastering on. Asked as [`may_access`](Self::may_access)
+    /// is.
+    pub(super) fn path_is_open(&self) -> bool {
+        self.path.load(Ordering::Acquire) == BUS_MASTER | ATTACHED
+    }
+
+    /// A fault of the controller happens, or from now on waits for what it shows at.
+    pub(super) fn strike(&self, life: Life) {
+        let mut registers = self.lock_registers();
+        if self.gone() {
+            return;
+        }
+        let registers = &mut *registers;
+        match life {
+            Life::Fatal => registers.strike_fatal(),
+            Life::AllOnes { dma_turns } => self.pull_with(registers, Presence::AllOnes, dma_turns),
+            Life::AllZeroes { dma_turns } => self.pull_with(registers, Presence::AllZeroes, dma_turns),
+            Life::DeadAdmin => self.faults.set_admin_dead(true),
+            // Those from here on are counted when they show.
+            Life::FatalAtEnable
+            | Life::FatalAtDisable
+            | Life::NeverReady
+            | Life::NeverUnready
+            | Life::EarlyUnready { .. } => return registers.faults.arm(life),
+            Life::ResetFails => return self.faults.arm_reset_fails(),
+            Life::ResetLost => return self.faults.arm_reset_lost(),
+            Life::LostRead => return self.faults.arm_lost_read(),
+        }
+        self.faults.count(life.kind());
+        self.call_executor(registers);
+    }
+
+    /// A step of that kind passes. Whether a fault was due.
+    pub(super) fn step_faults(&self, kind: At) -> bool {
+        let due = self.faults.step(kind);
+        due.iter().for_each(|life| self.strike(*life));
+        !due.is_empty()
+    }
+
+    /// Counts faults that have shown at the registers.
+    pub(super) fn settle_faults(&self, registers: &mut Registers) {
+        registers.faults.take_happened().into_iter().for_each(|kind: Kind| self.faults.count(kind));
     }
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use super::io_config::{CacheConfig, DeallocatedRead, IoCommandsConfig, MetadataConfig, SglConfig};
+
 /// Where a model's blocks lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreConfig {
@@ -32,24 +34,28 @@ pub struct ModelConfig {
     pub lba_size: u32,
     /// Where the blocks lie.
     pub store: StoreConfig,
-    /// MDTS: the longest transfer is 2 ^ `mdts` pages of CAP.MPSMIN; 0 is no limit.
+    /// MDTS: the longest transfer is 2 ^ `mdts` pages of CAP.MPSMIN; 0 is no limit, and
+    /// neither is one that has no room in 64 bits.
     pub mdts: u8,
-    /// CAP.MQES as it stands there, one less than the entries of the largest I/O queue: 1 to 65,535.
+    /// CAP.MQES as it stands there, one less than the entries of the largest I/O queue. 0 is against the
+    /// specification: then there is no size that an I/O queue can have.
     pub mqes: u16,
     /// CAP.DSTRD: doorbells lie 2 ^ (2 + `dstrd`) bytes apart; 0 to 15.
     pub dstrd: u8,
-    /// CAP.TO in units of 500 ms: how long a driver has to wait for RDY. 1 or more.
+    /// CAP.TO in units of 500 ms: how long a driver has to wait for RDY; 0 has been seen.
     pub to: u8,
     /// CAP.MPSMIN: the smallest memory page is 2 ^ (12 + `mpsmin`) bytes.
     pub mpsmin: u8,
     /// CAP.MPSMAX: the largest memory page is 2 ^ (12 + `mpsmax`) bytes; `mpsmin` to 15.
     pub mpsmax: u8,
-    /// I/O queue pairs that it grants: 1 to 65,534.
+    /// I/O queue pairs that it grants, however many are asked for: 1 to 65,534.
     pub queues: u16,
     /// Turns between a change of CC.EN and that of CSTS.RDY.
     pub ready_delay: u32,
     /// Turns that a shutdown takes.
     pub shutdown_delay: u32,
+    /// CAP.NSSRS: whether there is an NVM Subsystem Reset.
+    pub nssrs: bool,
     /// Whether the function has a Function Level Reset.
     pub flr: bool,
     /// Serial number: 1 to 20 printable ASCII characters.
@@ -58,8 +64,24 @@ pub struct ModelConfig {
     pub model_number: String,
     /// Whether there is a volatile write cache: then only a Flush or FUA makes writes durable, else each write is.
     pub volatile_write_cache: bool,
+    /// The cache simulated: what is in it is lost with the power. Without, writes go straight to the store.
+    pub cache_simulation: Option<CacheConfig>,
+    /// Optional commands.
+    pub io_commands: IoCommandsConfig,
+    /// What deallocated blocks read as.
+    pub deallocated_read: DeallocatedRead,
+    /// SGLs.
+    pub sgl: SglConfig,
+    /// Metadata and protection information.
+    pub metadata: MetadataConfig,
+    /// NPWG, one less than the blocks that writes had better be multiples of; 0 is not reported.
+    pub npwg: u16,
     /// NOIOB: the boundary in logical blocks that a command had better not cross; 0 is none.
     pub noiob: u16,
+    /// AWUN as it stands in Identify Controller, one less than the logical blocks that are written atomically.
+    pub awun: u16,
+    /// AWUPF as it stands there: the same when the power fails; at most `awun`.
+    pub awupf: u16,
     /// AERL as it stands in Identify Controller, one less than the asynchronous event requests it holds.
     pub aerl: u8,
 }
@@ -80,11 +102,20 @@ impl Default for ModelConfig {
             queues: 64,
             ready_delay: 2,
             shutdown_delay: 2,
+            nssrs: false,
             flr: true,
             serial: "TENTPEG0001".to_owned(),
             model_number: "Tentpeg Model Controller".to_owned(),
             volatile_write_cache: true,
+            cache_simulation: None,
+            io_commands: IoCommandsConfig::default(),
+            deallocated_read: DeallocatedRead::default(),
+            sgl: SglConfig::default(),
+            metadata: MetadataConfig::default(),
+            npwg: 0,
             noiob: 0,
+            awun: 0,
+            awupf: 0,
             aerl: 3,
         }
     }
@@ -107,6 +138,18 @@ pub enum ModelError {
         /// Bytes of a block.
         lba_size: u32,
     },
+    /// Metadata of a size that no namespace here has.
+    #[error("a model has no metadata of {size} bytes a block: it must be 0, 8, 16 or 64")]
+    MetadataSize {
+        /// The size asked for.
+        size: u16,
+    },
+    /// A cache is to be simulated that is not there.
+    #[error(
+        "a model without a volatile write cache cannot simulate one: set volatile_write_cache, or leave \
+         cache_simulation away"
+    )]
+    NoCache,
     /// A number outside what its field can hold or the specification allows.
     #[error("a model cannot have {field} {value}: it must be {least} to {greatest}")]
     Field {
@@ -147,6 +190,12 @@ pub enum ModelError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// There was no second descriptor of the store's file, for its metadata.
+    #[error("cannot open the store's file a second time: {source}")]
+    CannotShare {
+        /// The kernel's reason.
+        source: io::Error,
+    },
     /// The store's path is something else than a file.
     #[error("{} is no regular file: a model's store must be one", path.display())]
     NotRegular {
@@ -172,6 +221,15 @@ pub enum ModelError {
 }
 
 impl ModelConfig {
+    /// The most bytes that one command may move; `u64::MAX` is no limit.
+    pub(super) fn max_transfer(&self) -> u64 {
+        let pages = match self.mdts {
+            0 => None,
+            mdts => 1u64.checked_shl(mdts.into()),
+        };
+        pages.and_then(|pages| pages.checked_mul(4096 << self.mpsmin)).unwrap_or(u64::MAX)
+    }
+
     /// Whether a controller can be like this.
     pub(super) fn check(&self) -> Result<(), ModelError> {
         if !matches!(self.lba_size, 512 | 1024 | 2048 | 4096) {
@@ -181,19 +239,17 @@ impl ModelConfig {
             return Err(ModelError::Size { size: self.size, lba_size: self.lba_size });
         }
         for (field, value, least, greatest) in [
-            ("mqes", u64::from(self.mqes), 1, 0xFFFF),
-            ("dstrd", self.dstrd.into(), 0, 15),
-            ("to", self.to.into(), 1, 255),
+            ("dstrd", u64::from(self.dstrd), 0, 15),
             ("mpsmin", self.mpsmin.into(), 0, 15),
             ("mpsmax", self.mpsmax.into(), self.mpsmin.into(), 15),
-            // Beyond this a transfer's length has no room in 64 bits with the largest page.
-            ("mdts", self.mdts.into(), 0, 31),
+            ("awupf", self.awupf.into(), 0, self.awun.into()),
             ("queues", self.queues.into(), 1, 65_534),
         ] {
             if !(least..=greatest).contains(&value) {
                 return Err(ModelError::Field { field, value, least, greatest });
             }
         }
+        self.check_io()?;
         for (field, value, greatest) in [("serial", &self.serial, 20), ("model_number", &self.model_number, 40)] {
             let printable = value.bytes().all(|byte| matches!(byte, 0x20..=0x7E));
             if !(1..=greatest).contains(&value.len()) || !printable {
@@ -215,6 +271,15 @@ mod tests {
     }
 
     #[test]
+    fn what_drives_have_been_seen_with_is_accepted() {
+        assert_eq!(message(|config| (config.mqes, config.to, config.mdts) = (0, 0, 255)), "accepted");
+        let limit = |mdts, mpsmin| ModelConfig { mdts, mpsmin, ..ModelConfig::default() }.max_transfer();
+        assert_eq!((limit(0, 0), limit(1, 0), limit(20, 0)), (u64::MAX, 8192, 1 << 32));
+        assert_eq!((limit(51, 0), limit(52, 0), limit(63, 4), limit(255, 15)), (1 << 63, u64::MAX, u64::MAX, u64::MAX));
+        assert_eq!(limit(5, 2), 16384 << 5);
+    }
+
+    #[test]
     fn each_message_says_what_would_be_right() {
         assert_eq!(message(|_| ()), "accepted");
         assert_eq!(
@@ -225,7 +290,7 @@ mod tests {
             message(|config| config.size = 4097),
             "a model cannot have 4097 bytes: its size must be a multiple of 4096, at least 4096"
         );
-        assert_eq!(message(|config| config.mqes = 0), "a model cannot have mqes 0: it must be 1 to 65535");
+        assert_eq!(message(|config| config.awupf = 1), "a model cannot have awupf 1: it must be 0 to 0");
         assert_eq!(
             message(|config| (config.mpsmin, config.mpsmax) = (4, 3)),
             "a model cannot have mpsmax 3: it must be 4 to 15"
@@ -237,9 +302,7 @@ mod tests {
         assert!(message(|config| config.size = 0).contains("at least 4096"));
         for wrong in [
             message(|config| config.dstrd = 16),
-            message(|config| config.to = 0),
             message(|config| config.queues = 0),
-            message(|config| config.mdts = 32),
             message(|config| config.model_number = "naïve".to_owned()),
         ] {
             assert!(wrong.contains("it must be"), "{wrong}");

@@ -6,17 +6,23 @@
 
 use std::sync::Arc;
 
+mod faulty;
+mod late;
+
 use super::admin::{Admin, Reply};
 use super::board::Board;
 use super::config::{ModelConfig, ModelError};
+use super::faults::CommandQueue;
+use super::faults::delayed::Delayed;
 use super::iommu::{Fault, Reach, Table};
 use super::namespace::Namespace;
 use super::queues::{CompletionQueue, Queues, SubmissionQueue};
 use super::registers::{AdminQueues, Transition};
 use super::transfer::Transfer;
 use super::violation::{Target, Violation};
-use crate::spec::command::Sqe;
+use crate::spec::command::{AdminOpcode, Sqe};
 use crate::spec::status::Status;
+use late::Late;
 
 /// Commands of one queue in a turn.
 const QUEUE_BUDGET: usize = 64;
@@ -36,6 +42,10 @@ struct Core {
     transfer: Transfer,
     queues: Queues,
     admin: Admin,
+    /// Commands and completions that a fault put off.
+    delayed: Delayed,
+    /// DMA that goes on after its end.
+    late: Option<Box<Late>>,
     epoch: u32,
     /// Between RDY = 1 and the next reset, shutdown or fatal error.
     running: bool,
@@ -46,19 +56,17 @@ struct Fatal;
 
 impl Executor {
     pub(super) fn new(config: &ModelConfig, board: Arc<Board>, table: Arc<Table>) -> Result<Self, ModelError> {
-        let cap = board.lock_registers().cap();
-        let max_transfer = match config.mdts {
-            0 => u64::MAX,
-            mdts => cap.min_page_size() << mdts,
-        };
+        let max_transfer = config.max_transfer();
         let namespace = Namespace::new(config, max_transfer)?;
         let admin = Admin::new(config, &namespace, max_transfer);
         let core = Core {
             board,
             namespace,
-            transfer: Transfer::default(),
+            transfer: Transfer::new(config.sgl),
             queues: Queues::new(config.queues),
             admin,
+            delayed: Delayed::default(),
+            late: None,
             epoch: 0,
             running: false,
         };
@@ -68,6 +76,9 @@ impl Executor {
     /// One turn. Whether there was anything to do.
     pub(super) fn turn(&mut self) -> bool {
         let settled = self.core.board.wants_attention() && self.core.settle();
+        if self.core.board.faults.concern_executor() {
+            return self.faulty_turn() || settled;
+        }
         if !self.core.running || !self.core.look() {
             return settled;
         }
@@ -86,9 +97,14 @@ impl Core {
         let board = Arc::clone(&self.board);
         // Held until all is done: who reads RDY = 0 or SHST = 10b must be able to rely on it.
         let mut registers = board.lock_registers();
+        for cut in board.take_power_cuts() {
+            cut.answer(self.namespace.store.lose_power(cut.survivors));
+        }
         match registers.tick() {
             Some(Transition::Start(queues)) => self.start(queues),
             Some(Transition::Stop) => self.stop(),
+            Some(Transition::Linger(turns)) => self.linger(turns),
+            Some(Transition::Fail) => self.running = false,
             Some(Transition::ShutDown) => {
                 self.running = false;
                 if self.namespace.store.flush().is_err() {
@@ -97,6 +113,7 @@ impl Core {
             }
             None => {}
         }
+        board.settle_faults(&mut registers);
         if !registers.unsettled() {
             board.clear_attention();
         }
@@ -115,6 +132,9 @@ impl Core {
     fn stop(&mut self) {
         self.queues.clear(&self.board.doorbells);
         self.admin.reset(&mut self.namespace);
+        self.delayed.clear();
+        self.board.faults.set_admin_dead(false);
+        self.note_kept();
         self.running = false;
     }
 
@@ -168,14 +188,7 @@ impl Core {
         while done < budget && !sq.is_empty() && has_room(board, cq, *epoch) {
             sq.fetch(reach, &mut sqe).map_err(|fault| fatal(board, Target::SubmissionQueue { qid }, fault))?;
             board.counters.io_sqes.add(1);
-            let status = match namespace.execute(reach, board, transfer, qid, &sqe) {
-                Ok(()) => Status::SUCCESS,
-                Err(status) => {
-                    board.counters.io_errors.add(1);
-                    admin.note_error(qid, &sqe, status);
-                    status
-                }
-            };
+            let status = run_io(reach, board, namespace, transfer, admin, qid, &sqe);
             board.counters.io_cqes.add(1);
             cq.post(reach, 0, (qid, sq.head(), sqe.cid), status)
                 .map_err(|fault| fatal(board, Target::CompletionQueue { qid: cq.qid }, fault))?;
@@ -189,6 +202,9 @@ impl Core {
         let mut worked = false;
         for _ in 0..QUEUE_BUDGET {
             let Self { board, queues, admin, epoch, .. } = self;
+            if board.faults.admin_is_dead() {
+                break;
+            }
             let Some((sq, cq)) = queues.pair(0) else { break };
             if !has_room(board, cq, *epoch) {
                 break;
@@ -202,32 +218,71 @@ impl Core {
                 let mut sqe = Sqe::ZERO;
                 sq.fetch(reach, &mut sqe).map_err(|fault| fatal(board, Target::SubmissionQueue { qid: 0 }, fault))?;
                 board.counters.admin_sqes.add(1);
-                let reply = admin.execute(reach, board, &mut self.transfer, queues, &mut self.namespace, &sqe);
                 worked = true;
-                match reply {
-                    Ok(Reply::Later) => continue,
-                    Ok(Reply::Now(dw0)) => (sqe.cid, Ok(dw0)),
-                    Err(status) => {
-                        admin.note_error(0, &sqe, status);
-                        (sqe.cid, Err(status))
-                    }
+                if let Some(action) = board.faults.befalls(CommandQueue::Admin, &sqe) {
+                    self.act(reach, 0, &sqe, action)?;
+                    continue;
+                }
+                match self.run_admin(reach, &sqe) {
+                    None => continue,
+                    Some(outcome) => (sqe.cid, outcome),
                 }
             };
             let (dw0, status) = match outcome {
                 Ok(dw0) => (dw0, Status::SUCCESS),
                 Err(status) => {
-                    board.counters.admin_errors.add(1);
+                    self.board.counters.admin_errors.add(1);
                     (0, status)
                 }
             };
-            board.counters.admin_cqes.add(1);
-            if let Some((sq, cq)) = queues.pair(0) {
+            self.board.counters.admin_cqes.add(1);
+            if let Some((sq, cq)) = self.queues.pair(0) {
                 cq.post(reach, dw0, (0, sq.head(), cid), status)
-                    .map_err(|fault| fatal(board, Target::CompletionQueue { qid: 0 }, fault))?;
+                    .map_err(|fault| fatal(&self.board, Target::CompletionQueue { qid: 0 }, fault))?;
             }
             worked = true;
         }
         Ok(worked)
+    }
+
+    /// Executes an admin command; what failed is in the Error Information log. None: it completes later.
+    fn run_admin(&mut self, reach: &Reach<'_>, sqe: &Sqe) -> Option<Result<u32, Status>> {
+        let Self { board, namespace, transfer, queues, admin, delayed, .. } = self;
+        match sqe.admin_opcode() {
+            AdminOpcode::ABORT if delayed.abort(sqe.abort_sqid(), sqe.abort_cid()) => return Some(Ok(0)),
+            // Whether that succeeds or there is no such queue: nothing of it is executed any more.
+            AdminOpcode::DELETE_IO_SUBMISSION_QUEUE => delayed.forget(sqe.qid()),
+            _ => {}
+        }
+        match admin.execute(reach, board, transfer, queues, namespace, sqe) {
+            Ok(Reply::Later) => None,
+            Ok(Reply::Now(dw0)) => Some(Ok(dw0)),
+            Err(status) => {
+                admin.note_error(0, sqe, status);
+                Some(Err(status))
+            }
+        }
+    }
+}
+
+/// Executes a command of an I/O queue; what failed is counted and in the Error Information log.
+#[inline(always)]
+fn run_io(
+    reach: &Reach<'_>,
+    board: &Board,
+    namespace: &mut Namespace,
+    transfer: &mut Transfer,
+    admin: &mut Admin,
+    qid: u16,
+    sqe: &Sqe,
+) -> Status {
+    match namespace.execute(reach, board, transfer, qid, sqe) {
+        Ok(()) => Status::SUCCESS,
+        Err(status) => {
+            board.counters.io_errors.add(1);
+            admin.note_error(qid, sqe, status);
+            status
+        }
     }
 }
 

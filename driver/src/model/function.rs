@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::board::Board;
+use super::board::{Board, Presence};
 use super::config::ModelConfig;
 use super::doorbells::DoorbellHandle;
 use super::executor::Executor;
@@ -78,6 +78,14 @@ impl Function for ModelFunction {
         if !self.has_reset {
             return Err(BusError::NoReset);
         }
+        if self.board.faults.takes_reset_fails() {
+            return Err(BusError::Gone { what: "Function Level Reset" });
+        }
+        if self.board.faults.takes_reset_lost() {
+            self.board.pull(Presence::AllOnes, 0);
+            self.table.wait_for_all();
+            return self.present("Function Level Reset");
+        }
         self.board.reset_function();
         self.table.wait_for_all();
         Ok(())
@@ -85,6 +93,9 @@ impl Function for ModelFunction {
 
     fn disable_bus_mastering(&self) -> Result<(), BusError> {
         self.present("the read after bus mastering was disabled")?;
+        if self.board.faults.takes_lost_read() {
+            return Err(BusError::Gone { what: "the read after bus mastering was disabled" });
+        }
         self.board.set_bus_mastering(false);
         self.table.wait_for_all();
         Ok(())

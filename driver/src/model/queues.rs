@@ -56,6 +56,14 @@ impl SubmissionQueue {
         self.head == self.tail
     }
 
+    /// A fault: an SQHD that lies outside the queue; its head where every number lies in it.
+    pub(super) fn bad_head(&self, random: u64) -> u16 {
+        match 0x1_0000 - self.size {
+            0 => self.head(),
+            outside => (self.size + (random % u64::from(outside)) as u32) as u16,
+        }
+    }
+
     /// The head: entries before it have been fetched.
     #[inline]
     pub(super) fn head(&self) -> u16 {
@@ -124,11 +132,32 @@ impl CompletionQueue {
         let cqe = Cqe { dw0, dw1: 0, sqhd, sqid, cid, status: StatusField::new(self.phase, status) };
         let address = self.base.wrapping_add(u64::from(self.tail) * CQE_BYTES);
         reach.publish(address, zerocopy::transmute!(cqe), &mut self.hint)?;
+        self.advance();
+        Ok(())
+    }
+
+    /// A fault: posts an entry with the phase tag of the former round. Returns where, and what belongs there.
+    pub(super) fn post_hidden(
+        &mut self,
+        reach: &Reach<'_>,
+        dw0: u32,
+        (sqid, sqhd, cid): (u16, u16, u16),
+        status: Status,
+    ) -> Result<(u64, [u32; 4]), Fault> {
+        let right = Cqe { dw0, dw1: 0, sqhd, sqid, cid, status: StatusField::new(self.phase, status) };
+        let hidden = Cqe { status: StatusField::new(!self.phase, status), ..right };
+        let address = self.base.wrapping_add(u64::from(self.tail) * CQE_BYTES);
+        reach.publish(address, zerocopy::transmute!(hidden), &mut self.hint)?;
+        self.advance();
+        Ok((address, zerocopy::transmute!(right)))
+    }
+
+    #[inline]
+    fn advance(&mut self) {
         self.tail = next(self.tail, self.size);
         if self.tail == 0 {
             self.phase = !self.phase;
         }
-        Ok(())
     }
 }
 
@@ -232,6 +261,18 @@ impl Queues {
             self.remove_completion(qid, doorbells);
         }
         (self.first, self.created) = (0, false);
+    }
+
+    /// Takes all queues away as they are: nothing is heard of them any more.
+    pub(super) fn take(&mut self, doorbells: &Doorbells) -> Self {
+        let taken = std::mem::replace(self, Self::new(self.submission.len() as u16 - 1));
+        for queue in taken.submission.iter().flatten() {
+            doorbells.close(queue.doorbell());
+        }
+        for queue in taken.completion.iter().flatten() {
+            doorbells.close(queue.doorbell());
+        }
+        taken
     }
 
     /// I/O submission queues, and the place in the order where this turn begins. The next begins one further on.

@@ -4,15 +4,18 @@
 //! Plain state without threads: a write happens at once, and [`tick`](Registers::tick), once a turn, says what the
 //! executor has to do about it. Doorbells are not here.
 
-use std::mem;
-
 use super::config::ModelConfig;
+use super::faults::{Kind, Life};
 use super::violation::Violation;
 use crate::spec::ZeroesBased;
 use crate::spec::registers::{
     Aqa, ArbitrationMechanism, Cap, Cc, CommandSetSelected, CommandSets, Crto, Csts, ReadyModes, ShutdownNotification,
     ShutdownStatus, Vs, offset,
 };
+
+mod faults;
+
+use faults::RegisterFaults;
 
 /// The version of the specification that the model follows.
 pub(super) const VERSION: Vs = Vs::new(2, 1, 0);
@@ -25,6 +28,8 @@ enum Phase {
     Ready,
     /// EN is 0 and RDY still 1.
     Disabling(u32),
+    /// A fault: RDY does not follow EN.
+    Stuck,
     /// Nothing helps but a reset: CFS is 1.
     Fatal,
 }
@@ -51,6 +56,10 @@ pub(super) enum Transition {
     Start(AdminQueues),
     /// EN has become 0: every queue is gone. RDY follows later.
     Stop,
+    /// As `Stop`, but a fault has DMA go on for so many turns.
+    Linger(u32),
+    /// A fatal status: nothing is executed until a reset.
+    Fail,
     /// The controller has been shut down: nothing is executed until it is enabled again.
     ShutDown,
 }
@@ -66,8 +75,11 @@ pub(super) struct Registers {
     acq: u64,
     interrupt_mask: u32,
     phase: Phase,
-    /// There was a reset that the executor has not been told of.
-    untold: bool,
+    /// What the executor has not been told of.
+    untold: Option<Transition>,
+    /// There was an NVM Subsystem Reset, and nobody has cleared CSTS.NSSRO since.
+    nssro: bool,
+    pub(super) faults: RegisterFaults,
     /// Turns left of a shutdown in progress.
     shutdown: Option<u32>,
     ready_delay: u32,
@@ -81,6 +93,7 @@ impl Registers {
             .with_cqr(true)
             .with_to(config.to)
             .with_dstrd(config.dstrd)
+            .with_nssrs(config.nssrs)
             .with_css(CommandSets::NVM)
             .with_mpsmin(config.mpsmin)
             .with_mpsmax(config.mpsmax)
@@ -95,7 +108,9 @@ impl Registers {
             acq: 0,
             interrupt_mask: 0,
             phase: Phase::Disabled,
-            untold: false,
+            untold: None,
+            nssro: false,
+            faults: RegisterFaults::default(),
             shutdown: None,
             ready_delay: config.ready_delay,
             shutdown_delay: config.shutdown_delay,
@@ -119,7 +134,7 @@ impl Registers {
             offset::VS => VERSION.bits(),
             offset::INTMS | offset::INTMC => self.interrupt_mask,
             offset::CC => self.cc.bits(),
-            offset::CSTS => self.csts.bits(),
+            offset::CSTS => self.csts.with_nssro(self.nssro).bits(),
             offset::AQA => self.aqa.bits(),
             offset::ASQ => low(self.asq),
             ASQ_HIGH => high(self.asq),
@@ -140,6 +155,8 @@ impl Registers {
             offset::INTMS => self.interrupt_mask |= value,
             offset::INTMC => self.interrupt_mask &= !value,
             offset::CC => return self.configure(Cc::from_bits(value)),
+            // NSSRO is cleared by writing 1; no other field can be written.
+            offset::CSTS => self.nssro &= !Csts::from_bits(value).nssro(),
             offset::AQA | offset::ASQ | ASQ_HIGH | offset::ACQ | ACQ_HIGH if self.cc.en() => {
                 return Err(Violation::AdminQueueChanged { offset });
             }
@@ -155,13 +172,15 @@ impl Registers {
 
     /// Whether a turn of the executor has something to do here.
     pub(super) fn unsettled(&self) -> bool {
-        self.untold || self.shutdown.is_some() || matches!(self.phase, Phase::Enabling(_) | Phase::Disabling(_))
+        self.untold.is_some()
+            || self.shutdown.is_some()
+            || matches!(self.phase, Phase::Enabling(_) | Phase::Disabling(_))
     }
 
     /// One turn passes. The executor does what it is told before the registers can be read again.
     pub(super) fn tick(&mut self) -> Option<Transition> {
-        if mem::take(&mut self.untold) {
-            return Some(Transition::Stop);
+        if let Some(untold) = self.untold.take() {
+            return Some(untold);
         }
         match self.phase {
             Phase::Enabling(0) => {
@@ -185,7 +204,7 @@ impl Registers {
                 }
             }
             Phase::Disabling(left) => self.phase = Phase::Disabling(left - 1),
-            Phase::Disabled | Phase::Ready | Phase::Fatal => {}
+            Phase::Disabled | Phase::Ready | Phase::Fatal | Phase::Stuck => {}
         }
         match self.shutdown {
             Some(0) => {
@@ -209,7 +228,7 @@ impl Registers {
     pub(super) fn power_on(&mut self) {
         (self.cc, self.csts, self.aqa) = (Cc::default(), Csts::default(), Aqa::default());
         (self.asq, self.acq, self.interrupt_mask) = (0, 0, 0);
-        (self.phase, self.shutdown, self.untold) = (Phase::Disabled, None, true);
+        (self.phase, self.shutdown, self.untold) = (Phase::Disabled, None, Some(Transition::Stop));
     }
 
     fn configure(&mut self, cc: Cc) -> Result<(), Violation> {
@@ -219,7 +238,7 @@ impl Registers {
         match (was.en(), cc.en()) {
             (false, true) => {
                 self.cc = cc;
-                if matches!(self.phase, Phase::Disabling(_)) {
+                if self.csts.rdy() {
                     return Err(Violation::EnabledWhileReady);
                 }
                 return self.enable();
@@ -247,14 +266,17 @@ impl Registers {
 
     fn enable(&mut self) -> Result<(), Violation> {
         let verdict = self.usable();
+        let fatal = verdict.is_err() || self.faults.take(Kind::FatalAtEnable).is_some();
         // A shutdown while EN was 0 ends here.
         self.shutdown = None;
         self.csts = Csts::default();
-        if verdict.is_ok() {
-            self.phase = Phase::Enabling(self.ready_delay);
-        } else {
+        if fatal {
             self.phase = Phase::Fatal;
             self.fail();
+        } else if self.faults.take(Kind::NeverReady).is_some() {
+            self.phase = Phase::Stuck;
+        } else {
+            self.phase = Phase::Enabling(self.ready_delay);
         }
         verdict
     }
@@ -264,13 +286,53 @@ impl Registers {
         self.interrupt_mask = 0;
         self.shutdown = None;
         if self.phase == Phase::Ready {
-            self.csts = Csts::default().with_rdy(true);
-            self.phase = Phase::Disabling(self.ready_delay);
-            self.untold = true;
-        } else if !matches!(self.phase, Phase::Disabling(_)) {
+            self.leave_ready();
+        } else if !self.csts.rdy() {
             self.csts = Csts::default();
             self.phase = Phase::Disabled;
         }
+    }
+
+    /// RDY begins to follow EN = 0, unless a fault keeps it from that.
+    fn leave_ready(&mut self) {
+        self.untold = Some(Transition::Stop);
+        self.csts = Csts::default().with_rdy(true);
+        if self.faults.take(Kind::FatalAtDisable).is_some() {
+            self.phase = Phase::Fatal;
+            self.fail();
+        } else if self.faults.take(Kind::NeverUnready).is_some() {
+            self.phase = Phase::Stuck;
+        } else if let Some(Life::EarlyUnready { dma_turns }) = self.faults.take(Kind::EarlyUnready) {
+            self.csts = Csts::default();
+            self.phase = Phase::Disabled;
+            self.untold = Some(Transition::Linger(dma_turns));
+        } else {
+            self.phase = Phase::Disabling(self.ready_delay);
+        }
+    }
+
+    /// The drive is pulled. The executor goes on with DMA for `dma_turns`.
+    pub(super) fn pull(&mut self, dma_turns: u32) {
+        self.phase = Phase::Disabled;
+        self.shutdown = None;
+        self.untold = Some(if dma_turns > 0 { Transition::Linger(dma_turns) } else { Transition::Stop });
+    }
+
+    /// A fault: a fatal status out of nothing.
+    pub(super) fn strike_fatal(&mut self) {
+        self.fail();
+        self.shutdown = None;
+        if matches!(self.phase, Phase::Enabling(_)) {
+            self.phase = Phase::Fatal;
+        }
+        // What has not been told is a reset, which ends all that this would.
+        self.untold.get_or_insert(Transition::Fail);
+    }
+
+    /// An NVM Subsystem Reset (Base 2.1, 3.7.1).
+    pub(super) fn reset_subsystem(&mut self) {
+        self.power_on();
+        self.nssro = true;
     }
 
     /// Whether the controller can work with CC, AQA, ASQ and ACQ as they are.

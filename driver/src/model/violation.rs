@@ -4,12 +4,14 @@
 //! keeps the grave ones, so that a test fails on each and says which address or value it was.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::iommu::{Fault, FaultKind};
 use super::prp::PrpPlace;
 use crate::dma::Access;
 use crate::spec::registers::DoorbellKind;
+use crate::spec::sgl::SglDescriptor;
+use crate::spec::status::StatusCode;
 
 /// Violations that are kept: the first are the telling ones.
 const KEPT: usize = 1024;
@@ -45,6 +47,20 @@ pub enum Target {
     },
     /// The data of command `cid` of queue `sqid`.
     Data {
+        /// The command's queue.
+        sqid: u16,
+        /// The command.
+        cid: u16,
+    },
+    /// An SGL segment of command `cid` of queue `sqid`.
+    SglSegment {
+        /// The command's queue.
+        sqid: u16,
+        /// The command.
+        cid: u16,
+    },
+    /// The separate metadata of command `cid` of queue `sqid`.
+    Metadata {
         /// The command's queue.
         sqid: u16,
         /// The command.
@@ -114,6 +130,30 @@ pub enum Violation {
         /// Its value.
         entry: u64,
     },
+    /// An SGL descriptor that cannot be, or not where it is (Base 2.1, 4.3.2).
+    Sgl {
+        /// The command's queue.
+        sqid: u16,
+        /// The command.
+        cid: u16,
+        /// Its address; 0 for the one in the command.
+        at: u64,
+        /// The descriptor.
+        descriptor: SglDescriptor,
+        /// What the command was answered.
+        code: StatusCode,
+    },
+    /// An SGL that describes another length than the transfer's (Base 2.1, 4.3.2).
+    SglLength {
+        /// The command's queue.
+        sqid: u16,
+        /// The command.
+        cid: u16,
+        /// Bytes that it describes.
+        described: u64,
+        /// Bytes of the transfer.
+        wanted: u64,
+    },
     /// An access outside what is mapped, or against its rights.
     Dma {
         /// What the model was after.
@@ -170,6 +210,8 @@ impl fmt::Display for Target {
             Self::CompletionQueue { qid } => write!(f, "CQ {qid}"),
             Self::PrpList { sqid, cid } => write!(f, "the PRP list of command {cid:#x} of SQ {sqid}"),
             Self::Data { sqid, cid } => write!(f, "the data of command {cid:#x} of SQ {sqid}"),
+            Self::SglSegment { sqid, cid } => write!(f, "an SGL segment of command {cid:#x} of SQ {sqid}"),
+            Self::Metadata { sqid, cid } => write!(f, "the metadata of command {cid:#x} of SQ {sqid}"),
         }
     }
 }
@@ -198,6 +240,15 @@ impl fmt::Display for Violation {
             Self::PrpOffset { sqid, cid, place, entry } => {
                 write!(f, "command {cid:#x} of SQ {sqid}: the PRP entry {entry:#x} ({place:?}) has a wrong offset")
             }
+            Self::Sgl { sqid, cid, at, descriptor, code } => {
+                write!(
+                    f,
+                    "command {cid:#x} of SQ {sqid}: the SGL descriptor at {at:#x} is wrong: {code}: {descriptor:?}"
+                )
+            }
+            Self::SglLength { sqid, cid, described, wanted } => {
+                write!(f, "command {cid:#x} of SQ {sqid}: its SGL describes {described} bytes and not {wanted}")
+            }
             Self::Dma { target, address, wanted, kind } => {
                 let access = if wanted.contains(Access::DEVICE_WRITES) { "written" } else { "read" };
                 let why = match kind {
@@ -221,19 +272,45 @@ impl fmt::Display for Violation {
 /// Violations so far. Taken by lock: a right driver never causes one.
 #[derive(Default)]
 pub(super) struct Violations {
-    kept: Mutex<Vec<Violation>>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    list: Vec<Violation>,
+    /// Where violations by DMA go instead while a fault has the model do what no driver asked for.
+    diverted: Option<Vec<Violation>>,
 }
 
 impl Violations {
     #[cold]
     pub(super) fn record(&self, violation: Violation) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < KEPT {
-            kept.push(violation);
+        let mut kept = self.lock();
+        let Kept { list, diverted } = &mut *kept;
+        match diverted {
+            Some(diverted) if matches!(violation, Violation::Dma { .. } | Violation::PrpOffset { .. }) => {
+                diverted.push(violation);
+            }
+            _ if list.len() < KEPT => list.push(violation),
+            _ => {}
         }
     }
 
+    /// From now on violations by DMA are not the driver's.
+    pub(super) fn divert(&self) {
+        self.lock().diverted = Some(Vec::new());
+    }
+
+    /// They are again. What they were meanwhile.
+    pub(super) fn end_diversion(&self) -> Vec<Violation> {
+        self.lock().diverted.take().unwrap_or_default()
+    }
+
     pub(super) fn snapshot(&self) -> Vec<Violation> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().list.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

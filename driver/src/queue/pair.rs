@@ -325,9 +325,9 @@ impl<T: Copy + Default> QueuePair<T> {
         Ok(())
     }
 
-    /// Gives the pair's memory up with its IOVAs free at once: for a controller that has deleted both queues.
-    pub(crate) fn release(self) {
-        self.memory.release();
+    /// Notes that the controller has deleted both queues: the IOVAs of their memory are free as soon as it is dropped.
+    pub(crate) fn set_deleted(&mut self) {
+        self.memory.set_quiet();
     }
 
     /// The SGL of memory that has no PRPs, for the reason `prp`.

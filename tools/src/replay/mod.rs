@@ -1,13 +1,20 @@
-//! The logic of `tentpeg replay`, without any I/O to a device.
+//! `tentpeg replay`: a KV-cache trace on a device.
 //!
 //! A replay goes through these in turn: [`trace`] or [`generator`] gives requests; [`cache`] decides for each block whether it is read
 //! or written, and in which slot; [`schedule`] says when that I/O may start and into which pool block; [`payload`] says what the bytes
-//! must be. Each owns its own state only; whoever drives them owns the memory, the device and the clock.
+//! must be. Each owns its own state only and does no I/O to a device. [`runner`] drives them: on an engine, through the memory of a
+//! [`pool`], in the sizes of a [`geometry`], for the requests of a [`source`]; an [`outcome`] is what comes of it. [`command`] is the command line's part.
 
 pub mod cache;
+pub mod command;
 pub mod generator;
+pub mod geometry;
+pub mod outcome;
 pub mod payload;
+pub mod pool;
+pub mod runner;
 pub mod schedule;
+pub mod source;
 pub mod trace;
 
 /// One request of a trace: the prefix blocks of its prompt, in order.

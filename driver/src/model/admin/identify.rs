@@ -10,8 +10,9 @@ use super::logs::ERROR_ENTRIES;
 use crate::spec::ZeroesBased;
 use crate::spec::command::{Cns, Csi, NSID_ALL, Sqe};
 use crate::spec::identify::{
-    ActiveNamespaceList, ControllerType, DescriptorWriter, FlushBehavior, IDENTIFY_LENGTH, IdentifyController,
-    IdentifyControllerNvm, IdentifyNamespace, IdentifyNamespaceNvm, LbaFormat, Lpa, NamespaceIdentifier, Nsattr, Vwc,
+    ActiveNamespaceList, ControllerType, DescriptorWriter, Flbas, FlushBehavior, IDENTIFY_LENGTH, IdentifyController,
+    IdentifyControllerNvm, IdentifyNamespace, IdentifyNamespaceNvm, LbaFormat, Lpa, NamespaceIdentifier, Nsattr,
+    Nsfeat, Vwc,
 };
 use crate::spec::registers::Vs;
 use crate::spec::status::{Status, StatusCode};
@@ -37,6 +38,7 @@ type Page = Box<[u8; IDENTIFY_LENGTH]>;
 /// Who the controller and its namespace are.
 pub(super) struct Identity {
     controller: IdentifyController,
+    controller_nvm: IdentifyControllerNvm,
     namespace: IdentifyNamespace,
     uuid: [u8; 16],
 }
@@ -56,7 +58,12 @@ impl Identity {
         // Locally administered, not a group.
         eui64[0] = eui64[0] & 0xFC | 0x02;
         nguid[8..].copy_from_slice(&eui64);
-        Self { controller: controller(config, uuid), namespace: structure(config, namespace, nguid, eui64), uuid }
+        Self {
+            controller: controller(config, uuid),
+            controller_nvm: controller_nvm(config),
+            namespace: structure(config, namespace, nguid, eui64),
+            uuid,
+        }
     }
 
     /// The structure that `sqe` asks for.
@@ -99,7 +106,7 @@ impl Identity {
             }
             Cns::IO_COMMAND_SET_CONTROLLER => {
                 nvm()?;
-                Ok(page_of(&IdentifyControllerNvm { ver: Vs::new(1, 1, 0), ..IdentifyControllerNvm::default() }))
+                Ok(page_of(&self.controller_nvm))
             }
             Cns::INDEPENDENT_NAMESPACE => {
                 here()?;
@@ -131,6 +138,10 @@ fn controller(config: &ModelConfig, uuid: [u8; 16]) -> IdentifyController {
         sqes: SQES,
         cqes: CQES,
         nn: NSID,
+        oncs: config.oncs(),
+        sgls: config.sgl.sgls(),
+        awun: ZeroesBased::<u16>::from_raw(config.awun),
+        awupf: ZeroesBased::<u16>::from_raw(config.awupf),
         vwc: Vwc::default().with_present(config.volatile_write_cache).with_fb(FlushBehavior::BROADCAST_NSID_SUPPORTED),
         tnvmcap: u128::from(config.size).into(),
         ..IdentifyController::default()
@@ -145,19 +156,37 @@ fn controller(config: &ModelConfig, uuid: [u8; 16]) -> IdentifyController {
     data
 }
 
+fn controller_nvm(config: &ModelConfig) -> IdentifyControllerNvm {
+    let mut data = IdentifyControllerNvm { ver: Vs::new(1, 1, 0), ..IdentifyControllerNvm::default() };
+    let commands = &config.io_commands;
+    if let Some(limits) = commands.dataset_management_limits.filter(|_| commands.dataset_management) {
+        (data.dmrl, data.dmrsl, data.dmsl) = (limits.dmrl, limits.dmrsl, limits.dmsl);
+    }
+    data
+}
+
 fn structure(config: &ModelConfig, namespace: &Namespace, nguid: [u8; 16], eui64: [u8; 8]) -> IdentifyNamespace {
     let mut data = IdentifyNamespace {
         nsze: namespace.nsze,
         ncap: namespace.nsze,
         nuse: namespace.nsze,
+        flbas: Flbas::default().with_metadata_extended(config.metadata.extended),
+        mc: config.metadata.mc(),
+        dpc: config.metadata.dpc(),
+        dps: config.metadata.dps(),
+        dlfeat: config.dlfeat(),
         noiob: config.noiob,
+        npwg: ZeroesBased::<u16>::from_raw(config.npwg),
         nvmcap: u128::from(config.size).into(),
         nsattr: nsattr(namespace),
         nguid,
         eui64,
         ..IdentifyNamespace::default()
     };
-    data.lbaf[0] = LbaFormat { ms: 0, lbads: namespace.lbads as u8, rp: 0 };
+    if config.npwg != 0 {
+        data.nsfeat = Nsfeat::OPTIMAL_PERFORMANCE;
+    }
+    data.lbaf[0] = LbaFormat { ms: config.metadata.size, lbads: namespace.lbads as u8, rp: 0 };
     data
 }
 

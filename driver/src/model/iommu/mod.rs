@@ -10,12 +10,13 @@
 mod reach;
 
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::dma::{Access, AddressSpace, DmaSpace, Iova, IovaAllocator, IovaRange, MapError};
 
 pub use reach::FaultKind;
-pub(super) use reach::{Extent, Fault, Hint, Piece, Pieces, Reach, write_padded};
+pub(super) use reach::{Extent, Fault, Hint, Piece, Pieces, Reach, Scatter, gather, write_padded};
 
 /// The unit of a mapping in bytes.
 const PAGE_SIZE: u64 = 4096;
@@ -71,7 +72,18 @@ struct Mapping {
     range: IovaRange,
     base: NonNull<u8>,
     access: Access,
+    /// How many were made before it in this table. 32 bits, with which a mapping is found by a shift; no test makes
+    /// more.
+    number: u32,
 }
+
+impl Mapping {
+    fn duplicate(&self) -> Self {
+        Self { ..*self }
+    }
+}
+
+const _: () = assert!(size_of::<Mapping>() == 32);
 
 // SAFETY: a mapping is an address with a promise that holds for the process; who may use it, and how long, is
 // decided by the table's lock.
@@ -83,6 +95,7 @@ unsafe impl Sync for Mapping {}
 #[derive(Default)]
 pub(super) struct Table {
     mappings: RwLock<Vec<Mapping>>,
+    made: AtomicU32,
 }
 
 impl Table {
@@ -90,6 +103,11 @@ impl Table {
     pub(super) fn reach(&self) -> Reach<'_> {
         // Every change leaves the table whole, so a panic elsewhere does not make it unusable.
         Reach::new(self.mappings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Mappings made so far.
+    pub(super) fn made(&self) -> u32 {
+        self.made.load(Ordering::Acquire)
     }
 
     /// Waits until every `Reach` of this moment has been dropped.
@@ -113,7 +131,8 @@ impl AddressSpace for Table {
         if let Some(mapping) = mappings.get(at).filter(|mapping| mapping.range.overlaps(range)) {
             return Err(MapError::Occupied { range, mapped: mapping.range });
         }
-        mappings.insert(at, Mapping { range, base: memory, access });
+        let number = self.made.fetch_add(1, Ordering::AcqRel);
+        mappings.insert(at, Mapping { range, base: memory, access, number });
         Ok(())
     }
 

@@ -5,10 +5,10 @@
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
-use std::sync::RwLockReadGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{RwLock, RwLockReadGuard};
 
-use super::Mapping;
+use super::{Mapping, Table};
 use crate::dma::Access;
 
 /// Why an address could not be reached.
@@ -51,6 +51,18 @@ pub(in crate::model) struct Reach<'a> {
 impl<'a> Reach<'a> {
     pub(super) fn new(mappings: RwLockReadGuard<'a, Vec<Mapping>>) -> Self {
         Self { mappings }
+    }
+
+    /// A table of those mappings that were made among the first `made`: what a device sees that looks with old eyes.
+    /// Of use while this `Reach` is held and no longer.
+    pub(in crate::model) fn as_of(&self, made: u32) -> Former<'_> {
+        let old = self.mappings.iter().filter(|mapping| mapping.number < made).map(Mapping::duplicate).collect();
+        Former { table: Table { mappings: RwLock::new(old), made: AtomicU32::new(made) }, reach: PhantomData }
+    }
+
+    /// Whether anything is mapped at `address`.
+    pub(in crate::model) fn is_mapped(&self, address: u64) -> bool {
+        self.find(address, &mut Hint::default()).is_some()
     }
 
     /// The memory at `address`: at most `len` bytes, as far as one mapping goes.
@@ -154,6 +166,18 @@ impl<'a> Reach<'a> {
     }
 }
 
+/// A table as it was, tied to the [`Reach`] that keeps its mappings from being unmapped.
+pub(in crate::model) struct Former<'a> {
+    table: Table,
+    reach: PhantomData<&'a ()>,
+}
+
+impl Former<'_> {
+    pub(in crate::model) fn reach(&self) -> Reach<'_> {
+        self.table.reach()
+    }
+}
+
 /// Bytes of one mapping: `len` bytes from `base`, mapped in this process as long as the [`Reach`] that they came
 /// from. The host may touch them at any time.
 #[derive(Debug, Clone, Copy)]
@@ -161,6 +185,13 @@ pub(in crate::model) struct Piece<'a> {
     base: NonNull<u8>,
     len: usize,
     reach: PhantomData<&'a ()>,
+}
+
+impl<'a> Piece<'a> {
+    /// The bytes of a buffer of our own, which nobody else uses meanwhile.
+    pub(in crate::model) fn over(bytes: &'a mut [u8]) -> Self {
+        Self { base: NonNull::from(&mut *bytes).cast(), len: bytes.len(), reach: PhantomData }
+    }
 }
 
 impl Piece<'_> {
@@ -181,14 +212,31 @@ pub(in crate::model) struct Pieces {
     /// Emptied before each use. What a former use left here is never looked at: it may be unmapped by now.
     list: Vec<Piece<'static>>,
     hint: Hint,
+    /// A fault: only the first half is moved.
+    torn: bool,
 }
 
 // SAFETY: the addresses left in the list are never used (see there); those in use are lent out with the `Reach`.
 unsafe impl Send for Pieces {}
 
 impl Pieces {
+    /// From now on, or no longer, only the first half of what is found is given out.
+    pub(in crate::model) fn set_torn(&mut self, torn: bool) {
+        self.torn = torn;
+    }
+
+    #[cold]
+    fn tear(&mut self) {
+        let mut left = self.list.iter().map(|piece| piece.len).sum::<usize>() / 2;
+        for piece in &mut self.list {
+            piece.len = piece.len.min(left);
+            left -= piece.len;
+        }
+        self.list.retain(|piece| piece.len > 0);
+    }
+
     /// Finds all of `extents`, none of them touched before the last is found.
-    #[inline]
+    #[inline(always)]
     pub(in crate::model) fn resolve<'a>(
         &'a mut self,
         reach: &'a Reach<'_>,
@@ -206,7 +254,22 @@ impl Pieces {
                 address += piece.len as u64;
             }
         }
+        if self.torn {
+            self.tear();
+        }
         Ok(&self.list)
+    }
+
+    /// [`resolve`](Self::resolve), out of the way of those who do it for every command.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::model) fn resolve_rarely<'a>(
+        &'a mut self,
+        reach: &'a Reach<'_>,
+        extents: &[Extent],
+        wanted: Access,
+    ) -> Result<&'a [Piece<'a>], Fault> {
+        self.resolve(reach, extents, wanted)
     }
 }
 
@@ -220,5 +283,46 @@ pub(in crate::model) fn write_padded(pieces: &[Piece<'_>], mut bytes: &[u8]) {
             piece.base.add(now.len()).write_bytes(0, piece.len - now.len());
         }
         bytes = later;
+    }
+}
+
+/// Copies from `pieces`, in order, until `to` is full or the pieces are at their end.
+pub(in crate::model) fn gather(pieces: &[Piece<'_>], to: &mut [u8]) {
+    let mut done = 0;
+    for piece in pieces {
+        let part = &mut to[done..];
+        let len = part.len().min(piece.len);
+        // SAFETY: `len` is at most the piece's length (see `Piece`) and that of `part`, which is ours.
+        unsafe { ptr::copy_nonoverlapping(piece.base.as_ptr(), part.as_mut_ptr(), len) };
+        done += len;
+    }
+}
+
+/// Copies bytes into pieces one after the other, from call to call.
+pub(in crate::model) struct Scatter<'a> {
+    pieces: &'a [Piece<'a>],
+    /// Bytes of the first piece that are written already.
+    done: usize,
+}
+
+impl<'a> Scatter<'a> {
+    pub(in crate::model) fn new(pieces: &'a [Piece<'a>]) -> Self {
+        Self { pieces, done: 0 }
+    }
+
+    /// Writes `bytes` where the call before ended. What the pieces have no room for is left out.
+    pub(in crate::model) fn write(&mut self, mut bytes: &[u8]) {
+        while let Some(piece) = self.pieces.first()
+            && !bytes.is_empty()
+        {
+            let (now, later) = bytes.split_at(bytes.len().min(piece.len - self.done));
+            // SAFETY: the piece has `piece.len` bytes (see `Piece`), of which `now` takes no more than are left.
+            unsafe { ptr::copy_nonoverlapping(now.as_ptr(), piece.base.as_ptr().add(self.done), now.len()) };
+            self.done += now.len();
+            if self.done == piece.len {
+                (self.pieces, self.done) = (&self.pieces[1..], 0);
+            }
+            bytes = later;
+        }
     }
 }

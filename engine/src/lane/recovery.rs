@@ -1,0 +1,113 @@
+//! How a lane looks after its controller.
+//!
+//! With one lane the lane owns what a controller thread would: deadlines and recovery. Now and then it has the driver
+//! attend to the controller. What was interrupted is asked for again a few times, and fails after that; where the
+//! controller is given up, every task fails, and so does every later one.
+
+use std::time::Instant;
+
+use tentpeg_driver::controller::Attended;
+use tentpeg_driver::queue::ReachEnded;
+use tentpeg_driver::spec::status::StatusCode;
+
+use super::{CommandTasks, Lane, again, end_part, leave};
+use crate::device::{SharedDevice, lock};
+
+/// Busy turns between two looks at the clock.
+const TURNS: u32 = 256;
+/// Milliseconds between two looks at the controller.
+const INTERVAL: u32 = 10;
+
+/// When the lane looks next, and whom it looks after.
+pub(super) struct Watch {
+    device: SharedDevice,
+    started: Instant,
+    turns: u32,
+    next: u32,
+    /// The controller has been given up.
+    removed: bool,
+}
+
+impl Watch {
+    pub(super) fn new(device: SharedDevice) -> Self {
+        Self { device, started: Instant::now(), turns: 0, next: 0, removed: false }
+    }
+
+    /// Whether it is time to look at the clock: after some busy turns, or after any other.
+    #[inline]
+    pub(super) fn is_due(&mut self, busy: bool) -> bool {
+        self.turns = self.turns.wrapping_add(1);
+        !busy || self.turns.is_multiple_of(TURNS)
+    }
+}
+
+impl Lane {
+    /// Has the driver attend to the controller, when it is time, and deals with what that has interrupted.
+    #[cold]
+    pub(super) fn look_after_controller(&mut self) {
+        if self.watch.removed {
+            return self.abandon();
+        }
+        let now = self.watch.started.elapsed().as_millis() as u32;
+        self.pair.set_now(now);
+        if (now.wrapping_sub(self.watch.next) as i32) < 0 {
+            return;
+        }
+        self.watch.next = now.wrapping_add(INTERVAL);
+        let mut interrupted: Vec<CommandTasks> = Vec::new();
+        let attended = match &mut *lock(&self.watch.device) {
+            Some(device) => device.controller.attend(&mut [&mut self.pair], now, |token| interrupted.push(token)),
+            None => return,
+        };
+        if matches!(attended, Attended::Removed { .. }) {
+            self.watch.removed = true;
+            // Their memory is out of the device's reach: each can be told, and there is nobody to ask again.
+            return self.abandon();
+        }
+        for token in interrupted {
+            let Some(slot) = self.active.get_mut(token.place as usize) else { continue };
+            let Some(entry) = slot else { continue };
+            entry.in_flight -= 1;
+            if !again(entry, token, None, &mut self.alone) {
+                for index in token.indices() {
+                    end_part(&entry.batch, index, StatusCode::COMMAND_ABORTED_BY_HOST.into());
+                }
+            }
+            if entry.is_done() {
+                leave(slot, token.place, &mut self.free_places);
+            }
+        }
+    }
+}
+
+impl Lane {
+    /// Ends every task that has not ended as FAILED, those in flight by the proof that they may be.
+    pub(crate) fn abandon_after(&mut self, ended: &ReachEnded) {
+        self.pair.interrupt(ended, |_| ());
+        self.abandon();
+    }
+}
+
+impl Drop for Lane {
+    /// A lane that was given back has nothing left. One that was not, a caller's or that of a thread that panicked,
+    /// takes the controller with it: its tasks may end only when no device touches their memory (invariant 7).
+    fn drop(&mut self) {
+        self.take_in();
+        if self.is_idle() {
+            return;
+        }
+        match &mut *lock(&self.watch.device) {
+            Some(device) => {
+                let ended = device.controller.stop_reach();
+                self.pair.interrupt(&ended, |_| ());
+            }
+            // The engine closes without this lane: within the deadlines of its controller that comes to an end.
+            None => {
+                while !self.closing.is_finished() {
+                    std::thread::yield_now();
+                }
+            }
+        }
+        self.abandon();
+    }
+}

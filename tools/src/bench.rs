@@ -1,0 +1,231 @@
+//! `tentpeg bench`: requests of one size, random or in sequence, as many in flight as asked for, for a time or a number of them.
+//!
+//! [`plan`] checks what the user asks for against the device; [`workload`] says what each request is; [`measure`] keeps them in
+//! flight. Memory does not grow with the number of requests.
+
+pub mod measure;
+pub mod plan;
+pub mod workload;
+
+use std::time::Instant;
+
+use clap::{Args, ValueEnum};
+use tentpeg_driver::controller::ControllerError;
+use tentpeg_engine::{ByteSize, Engine, Lane, Memory, OpenError};
+use thiserror::Error;
+
+use crate::both_sides::{BothSides, Start};
+use crate::device::{self, DeviceError, Geometry, require_writable};
+use crate::failure::IoError;
+use crate::interrupt::Interrupt;
+use crate::memory_budget::Available;
+use crate::report::{MemoryUsed, Report, Row, Value};
+use crate::resident::Resident;
+use crate::units::Time;
+
+use measure::{Measured, Rig};
+use plan::{Plan, PlanError};
+use workload::Workload;
+
+/// In which order offsets come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Pattern {
+    /// Each block of the device equally likely, each time
+    Random,
+    /// One block after the other, and again from the start
+    Sequential,
+}
+
+/// Which way the bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// From the device into memory
+    Read,
+    /// From memory to the device
+    Write,
+    /// Both, by --read-percent
+    Mixed,
+}
+
+/// Who turns the lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LaneOf {
+    /// A thread of the engine's, and one of a model's
+    Thread,
+    /// The thread that submits; it takes a model's turns too, so that one processor does everything
+    Caller,
+}
+
+/// What the user asks for.
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    /// The device. Writing to a file that exists needs `overwrite` in the URI, and destroys what it holds
+    #[arg(default_value = "model:size=1GiB")]
+    pub device: String,
+    /// The order of offsets
+    #[arg(long, value_enum, default_value_t = Pattern::Random)]
+    pub pattern: Pattern,
+    /// Which way the bytes go
+    #[arg(long, value_enum, default_value_t = Mode::Read)]
+    pub mode: Mode,
+    /// Of 100 requests, how many read; with --mode mixed [default: 70]
+    #[arg(long, value_name = "PERCENT")]
+    pub read_percent: Option<u8>,
+    /// Size of a request, a multiple of the device's logical block
+    #[arg(long, default_value = "4KiB", value_name = "SIZE")]
+    pub block: ByteSize,
+    /// Requests in flight
+    #[arg(long, default_value_t = 128)]
+    pub depth: u32,
+    /// Requests of one submit [default: a quarter of the depth, at most 32]
+    #[arg(long)]
+    pub batch: Option<u32>,
+    /// How long to go on, with its unit: 500ms, 10s, 2min [default: 5s]
+    #[arg(long, conflicts_with = "requests")]
+    pub time: Option<Time>,
+    /// How many requests to make, instead of a time
+    #[arg(long)]
+    pub requests: Option<u64>,
+    /// Write the whole device once before, so that reads find blocks that are there
+    #[arg(long)]
+    pub fill: bool,
+    /// Where random offsets start from; the same seed gives the same requests
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Who turns the lane
+    #[arg(long, value_enum, default_value_t = LaneOf::Thread)]
+    pub lane: LaneOf,
+    /// Print one JSON object, in bytes and nanoseconds, instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Why there is no result.
+#[derive(Debug, Error)]
+pub enum BenchError {
+    /// Caller: what is asked for is wrong.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// Caller or device: the device was not opened, or may not be written.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Host: how much memory is available is not known.
+    #[error(transparent)]
+    Available(#[from] crate::memory_budget::MemoryError),
+    /// Host: no memory.
+    #[error(transparent)]
+    Memory(#[from] tentpeg_engine::MemoryError),
+    /// Device: I/O did not go on.
+    #[error(transparent)]
+    Io(#[from] IoError),
+    /// Device: it did not stop in the orderly way.
+    #[error("closing the device: {0}")]
+    Close(ControllerError),
+}
+
+impl From<OpenError> for BenchError {
+    fn from(error: OpenError) -> Self {
+        Self::Device(error.into())
+    }
+}
+
+/// Opens the device, measures, and closes it.
+///
+/// # Errors
+/// [`BenchError`] when there is nothing to report. Requests that failed are errors of the report.
+pub fn run(args: &BenchArgs, interrupt: &Interrupt) -> Result<Report, BenchError> {
+    let began = Instant::now();
+    if let Some(geometry) = device::to_be_created(&args.device)? {
+        Plan::new(args, geometry)?;
+    }
+    let config = plan::engine_config(args);
+    let (engine, lane) = match args.lane {
+        LaneOf::Thread => (Engine::open(&args.device, config)?, None),
+        LaneOf::Caller => {
+            let (engine, lane) = Engine::open_caller_driven(&args.device, config)?;
+            (engine, Some(lane))
+        }
+    };
+    let plan = Plan::new(args, Geometry::of(&engine))?;
+    if plan.writes() || args.fill {
+        require_writable(&engine)?;
+    }
+    plan.fits(&args.device, args.fill, &Available::now()?)?;
+    let memory = engine.allocate_memory(plan.memory_bytes())?;
+    let mut rig = Rig { engine: &engine, lane, memory: &memory, interrupt };
+    let (measured, both_sides) = go(&mut rig, &plan, args.fill)?;
+    let lane = rig.lane.take();
+    let mut report = report_of(&plan, &engine, &memory, measured, both_sides, began);
+    report.settings.push(Row::json("lane", Value::Text(name_of(args.lane))));
+    close(engine, lane).map_err(BenchError::Close)?;
+    Ok(report)
+}
+
+/// Fills the device where that is asked for, then measures.
+fn go(rig: &mut Rig<'_>, plan: &Plan, fill: bool) -> Result<(Measured, BothSides), IoError> {
+    rig.scatter_payload(plan.seed);
+    let mut first = None;
+    let mut start = Start::of(rig.engine);
+    if fill {
+        let plan = plan.fill();
+        let filled = measure::run(rig, &plan, Workload::new(&plan))?;
+        if filled.errors.count() > 0 || filled.interrupted {
+            return Ok((filled.without_counts(), BothSides::since(&start, rig.engine)));
+        }
+        first = filled.first_completion;
+        start = Start::of(rig.engine);
+    }
+    let mut measured = measure::run(rig, plan, Workload::new(plan))?;
+    measured.first_completion = first.or(measured.first_completion);
+    Ok((measured, BothSides::since(&start, rig.engine)))
+}
+
+fn report_of(
+    plan: &Plan,
+    engine: &Engine,
+    memory: &Memory,
+    measured: Measured,
+    both_sides: BothSides,
+    began: Instant,
+) -> Report {
+    let mut report = Report {
+        command: "bench",
+        device: engine.info().name.clone(),
+        interrupted: measured.interrupted,
+        settings: plan.rows(),
+        requests: Some(measured.reads + measured.writes),
+        reads: plan.reads().then_some(measured.reads),
+        writes: plan.writes().then_some(measured.writes),
+        bytes_read: measured.bytes_read,
+        bytes_written: measured.bytes_written,
+        elapsed: measured.elapsed,
+        set_up: measured.first_completion.map(|first| first - began),
+        latency: measured.latency.summary(),
+        memory: Some(MemoryUsed::from(memory)),
+        peak_resident: Resident::of_this_process().map(|resident| resident.peak),
+        path: Some(if engine.info().moves_data {
+            "host memory, copied by the model"
+        } else {
+            "none: a null store moves no bytes"
+        }),
+        errors: measured.errors,
+        ..Report::default()
+    };
+    report.add_both_sides(both_sides);
+    report
+}
+
+fn close(engine: Engine, lane: Option<Lane>) -> Result<(), ControllerError> {
+    match lane {
+        Some(lane) => engine.close_with(lane),
+        None => engine.close(),
+    }
+}
+
+/// What the command line calls it.
+fn name_of(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! Opening a device for a subcommand, without making a file that nobody asked for.
+//!
+//! `model:path=FILE,size=4GiB` creates FILE. That suits what writes; what only looks, [`open_existing`], refuses instead. And since
+//! nothing may be written when a request is wrong, a request that would create a file is checked before, against the [`Geometry`]
+//! that the file would give the device ([`to_be_created`]).
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tentpeg_engine::{ByteSize, DeviceUri, Engine, EngineConfig, OpenError, StoreUri};
+use thiserror::Error;
+
+/// What a request is checked against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes of a logical block, a power of two.
+    pub block: u64,
+    /// Bytes of the device, a multiple of the block.
+    pub capacity: u64,
+}
+
+impl Geometry {
+    /// Of an open device.
+    pub fn of(engine: &Engine) -> Self {
+        let limits = engine.info().limits;
+        Self { block: limits.lba_size(), capacity: limits.capacity() }
+    }
+}
+
+/// Why there is no device.
+#[derive(Debug, Error)]
+pub enum DeviceError {
+    /// The engine's reason.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Caller: opening it would create a file.
+    #[error("{} does not exist, and `{command}` creates no file: name one that exists, or create it by `tentpeg write`", path.display())]
+    WouldCreate {
+        /// The subcommand.
+        command: &'static str,
+        /// The file.
+        path: PathBuf,
+    },
+    /// Caller: the store keeps nothing.
+    #[error(
+        "{uri} keeps no bytes, so there is nothing to {command}: leave store=null away, or measure it by `tentpeg bench`"
+    )]
+    KeepsNothing {
+        /// The subcommand.
+        command: &'static str,
+        /// The device.
+        uri: String,
+    },
+    /// Caller: it may not be written.
+    #[error(
+        "{uri} is open for reading only: a file that exists is written only where the URI says so: add `,overwrite`"
+    )]
+    ReadOnly {
+        /// The device.
+        uri: String,
+    },
+}
+
+/// Opens a device that is there already: never creates a file.
+///
+/// # Errors
+/// [`DeviceError::Open`], or [`DeviceError::WouldCreate`] where the URI names a file that does not exist, with a size.
+pub fn open_existing(command: &'static str, uri: &str, config: EngineConfig) -> Result<Engine, DeviceError> {
+    let parsed: DeviceUri = uri.parse().map_err(OpenError::from)?;
+    match file_of(&parsed) {
+        // Without a size nothing would be created; the engine says what is missing.
+        Some((path, Some(_))) if is_missing(path) => Err(DeviceError::WouldCreate { command, path: path.to_owned() }),
+        _ => Ok(Engine::open(uri, config)?),
+    }
+}
+
+/// The geometry of a device whose file opening would create; `None` when it would create none.
+///
+/// # Errors
+/// [`DeviceError::Open`]: the URI is wrong.
+pub fn to_be_created(uri: &str) -> Result<Option<Geometry>, DeviceError> {
+    let parsed: DeviceUri = uri.parse().map_err(OpenError::from)?;
+    let DeviceUri::Model(model) = &parsed;
+    Ok(match file_of(&parsed) {
+        Some((path, Some(ByteSize(capacity)))) if is_missing(path) => {
+            Some(Geometry { block: model.lba.into(), capacity })
+        }
+        _ => None,
+    })
+}
+
+/// Refuses a device that may not be written.
+///
+/// # Errors
+/// [`DeviceError::ReadOnly`].
+pub fn require_writable(engine: &Engine) -> Result<(), DeviceError> {
+    if engine.info().writable { Ok(()) } else { Err(DeviceError::ReadOnly { uri: engine.info().name.clone() }) }
+}
+
+/// Refuses a device that keeps no bytes.
+///
+/// # Errors
+/// [`DeviceError::KeepsNothing`].
+pub fn require_bytes(command: &'static str, engine: &Engine) -> Result<(), DeviceError> {
+    if engine.info().moves_data {
+        return Ok(());
+    }
+    Err(DeviceError::KeepsNothing { command, uri: engine.info().name.clone() })
+}
+
+/// Whether the device's bytes are in this process's memory, gone when it ends.
+pub fn is_in_memory(uri: &str) -> bool {
+    matches!(uri.parse(), Ok(DeviceUri::Model(model)) if model.store == StoreUri::Memory)
+}
+
+fn file_of(uri: &DeviceUri) -> Option<(&Path, Option<ByteSize>)> {
+    let DeviceUri::Model(model) = uri;
+    match &model.store {
+        StoreUri::File { path, .. } => Some((path, model.size)),
+        StoreUri::Memory | StoreUri::Null => None,
+    }
+}
+
+fn is_missing(path: &Path) -> bool {
+    matches!(path.metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
+}
+
+#[cfg(test)]
+mod tests;

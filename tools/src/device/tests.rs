@@ -1,0 +1,42 @@
+use std::fs;
+
+use super::*;
+
+#[test]
+fn looking_at_a_device_creates_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let uri = format!("model:path={},size=1MiB", path.display());
+    let refused = |uri: &str| open_existing("info", uri, EngineConfig::default()).err().unwrap().to_string();
+    let message = refused(&uri);
+    assert!(message.contains("store does not exist, and `info` creates no file"), "{message}");
+    let message = refused(&format!("model:path={}", path.display()));
+    assert!(message.contains("name a size"), "the engine's own: {message}");
+    assert!(!path.exists());
+    assert_eq!(to_be_created(&uri).unwrap(), Some(Geometry { block: 4096, capacity: 1 << 20 }));
+
+    fs::write(&path, vec![0; 1 << 20]).unwrap();
+    let engine = open_existing("info", &uri, EngineConfig::default()).unwrap();
+    assert_eq!(Geometry::of(&engine), Geometry { block: 4096, capacity: 1 << 20 });
+    assert_eq!(to_be_created(&uri).unwrap(), None);
+    let message = require_writable(&engine).unwrap_err().to_string();
+    assert!(message.contains("add `,overwrite`"), "{message}");
+    let engine = open_existing("info", &format!("{uri},overwrite"), EngineConfig::default()).unwrap();
+    require_writable(&engine).unwrap();
+}
+
+#[test]
+fn a_null_store_has_no_bytes_to_read() {
+    let open = |uri| open_existing("read", uri, EngineConfig::default()).unwrap();
+    require_bytes("read", &open("model:size=1MiB")).unwrap();
+    let message = require_bytes("read", &open("model:size=1MiB,store=null")).unwrap_err().to_string();
+    assert!(message.contains("nothing to read"), "{message}");
+}
+
+#[test]
+fn what_is_gone_when_the_process_ends() {
+    for (uri, in_memory) in [("model:", true), ("model:store=null", false), ("model:path=x", false), ("disk", false)] {
+        assert_eq!(is_in_memory(uri), in_memory, "{uri}");
+    }
+    assert!(to_be_created("disk").is_err());
+}

@@ -1,0 +1,307 @@
+//! The command `tentpeg replay`: its options, the order of its checks, and its report.
+//!
+//! Nothing is written, created or allocated until everything that can be checked has been: the sizes, the whole trace, the room that a
+//! device to be created will have, and the memory that store and pool will take.
+
+use std::num::{NonZeroU32, NonZeroU64};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use indicatif::ProgressBar;
+use tentpeg_engine::{ByteSize, DeviceUri, Engine, EngineConfig, OpenError, StoreUri};
+use thiserror::Error;
+
+use super::generator;
+use super::geometry::{Geometry, GeometryError};
+use super::outcome::{Outcome, Stop, Totals};
+use super::pool::Pool;
+use super::runner::{Observer, Runner};
+use super::source::{Source, SourceError};
+use crate::both_sides::{BothSides, Start};
+use crate::device::{self, DeviceError};
+use crate::interrupt::Interrupt;
+use crate::memory_budget::{Available, MemoryError, Need};
+use crate::progress;
+use crate::report::{Hits, MemoryUsed, Report, Row, Value};
+use crate::resident::Resident;
+use crate::units::Count;
+
+/// Bytes that the cache keeps about a slot in use: an entry of a list, and twice its place in a hash table, which grows by doubling.
+const CACHE_BYTES_PER_SLOT: u64 = 160;
+/// Batches that the lane may still hold after their blocks have ended.
+const SPARE_BATCHES: usize = 256;
+
+/// What the user asks for.
+#[derive(Args, Clone, Debug)]
+pub struct ReplayArgs {
+    /// The device, such as model:path=FILE,size=1GiB; the slots lie at its beginning and are overwritten. By default a model in memory
+    /// with room for the slots
+    #[arg(long, value_name = "URI")]
+    pub device: Option<String>,
+    /// A trace to replay: a file with one JSON object a line, of which `hash_ids` names the blocks of a request. By default requests
+    /// are generated
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["requests", "seed"])]
+    pub trace: Option<PathBuf>,
+    /// Requests to generate
+    #[arg(long, value_name = "NUMBER", default_value_t = DEFAULT_REQUESTS, value_parser = at_least_one::<NonZeroU64>, allow_negative_numbers = true)]
+    pub requests: NonZeroU64,
+    /// Which of the generator's traces
+    #[arg(long, value_name = "NUMBER", default_value_t = generator::DEFAULT_SEED, value_parser = any_number, allow_negative_numbers = true)]
+    pub seed: u64,
+    /// Blocks that the device holds; the least recently used is evicted
+    #[arg(long, value_name = "BLOCKS", default_value_t = DEFAULT_SLOTS, value_parser = at_least_one::<NonZeroU32>, allow_negative_numbers = true)]
+    pub slots: NonZeroU32,
+    /// Blocks that the pool in memory holds; a request with more goes through it in parts
+    #[arg(long, value_name = "BLOCKS", default_value_t = DEFAULT_POOL, value_parser = at_least_one::<NonZeroU32>, allow_negative_numbers = true)]
+    pub pool: NonZeroU32,
+    /// Requests whose reads and writes overlap
+    #[arg(long, value_name = "REQUESTS", default_value_t = DEFAULT_IN_FLIGHT, value_parser = at_least_one::<NonZeroU32>, allow_negative_numbers = true)]
+    pub in_flight: NonZeroU32,
+    /// Bytes of a block, the KV cache of 512 tokens: contiguous on the device; a multiple of --page
+    #[arg(long, value_name = "SIZE", default_value_t = DEFAULT_BLOCK)]
+    pub block: ByteSize,
+    /// Bytes of a page of the pool, all over which the pages of a block are scattered; a multiple of 4KiB
+    #[arg(long, value_name = "SIZE", default_value_t = DEFAULT_PAGE)]
+    pub page: ByteSize,
+    /// Print one JSON object, with numbers in bytes and nanoseconds, instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+const DEFAULT_REQUESTS: NonZeroU64 = NonZeroU64::new(generator::DEFAULT_REQUESTS).unwrap();
+const DEFAULT_SLOTS: NonZeroU32 = NonZeroU32::new(4096).unwrap();
+const DEFAULT_POOL: NonZeroU32 = NonZeroU32::new(512).unwrap();
+const DEFAULT_IN_FLIGHT: NonZeroU32 = NonZeroU32::new(4).unwrap();
+const DEFAULT_BLOCK: ByteSize = ByteSize(128 << 10);
+const DEFAULT_PAGE: ByteSize = ByteSize(16 << 10);
+
+/// Reads a number that is not 0, and says what would be right.
+fn at_least_one<N: FromStr>(text: &str) -> Result<N, String> {
+    let most = u64::MAX >> (64 - 8 * size_of::<N>());
+    text.parse().map_err(|_| format!("write a whole number from 1 to {most}"))
+}
+
+/// Reads any number of 64 bits.
+fn any_number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("write a whole number from 0 to {}", u64::MAX))
+}
+
+/// Why there is no replay. Nothing was written to the device, and none was created but where [`Allocate`](Self::Allocate) says so.
+#[derive(Debug, Error)]
+pub enum ReplayError {
+    /// Caller: sizes that do not go together.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// Caller: the trace.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// Caller or host: the device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Caller: the device has no room for the slots.
+    #[error(
+        "{uri} has {}, but {} slots of {block} need {}: name a device of at least that size, or give {}",
+        ByteSize(*capacity), Count(u64::from(*slots)), ByteSize(u64::from(*slots) * block.0), fewer(*capacity, *block)
+    )]
+    NoRoom {
+        /// The device.
+        uri: String,
+        /// Its bytes.
+        capacity: u64,
+        /// Slots asked for.
+        slots: u32,
+        /// Bytes of each.
+        block: ByteSize,
+    },
+    /// Caller: the device counts in larger units than the pool's pages.
+    #[error("--page {page}: must be a multiple of {uri}'s {what}, which has {least}")]
+    Page {
+        /// The device.
+        uri: String,
+        /// The page asked for.
+        page: ByteSize,
+        /// The device's unit.
+        what: &'static str,
+        /// Its bytes.
+        least: ByteSize,
+    },
+    /// Caller: more memory than there is.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// Host: no memory for the pool, though enough seemed available. A file that was to be created has been.
+    #[error("no memory for the pool: {0}")]
+    Allocate(#[from] tentpeg_engine::MemoryError),
+}
+
+/// What would fit on a device.
+fn fewer(capacity: u64, block: ByteSize) -> String {
+    match capacity / block.0 {
+        0 => format!("--block {} or less", ByteSize(capacity)),
+        slots => format!("--slots {slots} or fewer"),
+    }
+}
+
+/// Replays to the end or until `interrupt` is set.
+///
+/// # Errors
+/// [`ReplayError`], before anything is written. What goes wrong later is in the report.
+pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayError> {
+    let geometry = Geometry::new(args.slots, args.pool, args.block, args.page)?;
+    let uri = args.device.clone().unwrap_or_else(|| format!("model:size={}", ByteSize(geometry.store_bytes())));
+    let parsed: DeviceUri = uri.parse().map_err(|error| DeviceError::from(OpenError::from(error)))?;
+    if let Some(device) = device::to_be_created(&uri)? {
+        check_room(&uri, device.capacity, &geometry)?;
+    }
+    let source = source(args);
+    let requests = source.open()?;
+    Available::now()?.check(&need(&uri, &geometry))?;
+
+    let config = EngineConfig { max_batches: args.pool.get() as usize + SPARE_BATCHES, ..EngineConfig::default() };
+    let engine = Engine::open(&uri, config).map_err(DeviceError::from)?;
+    check_device(&engine, &geometry)?;
+    let mut pool = Pool::allocate(&engine, &geometry)?;
+
+    let bar = progress::over_things(requests.total(), "requests");
+    let mut watch = Watch { interrupt, bar };
+    let start = Start::of(&engine);
+    let target_id = engine.segments()[0].id;
+    let outcome = Runner::new(&engine, target_id, &geometry, &mut pool, args.in_flight, &mut watch).run(requests);
+    let both_sides = BothSides::since(&start, &engine);
+    watch.bar.finish_and_clear();
+
+    let mut report = report(&outcome, both_sides);
+    report.device = engine.info().name.clone();
+    report.settings = settings(args, &source, &geometry);
+    report.memory = Some(MemoryUsed::from(pool.memory()));
+    report.path = Some(path(&parsed));
+    if let Err(error) = engine.close() {
+        report.errors.add(format!("the device did not close in order: {error}"));
+    }
+    Ok(report)
+}
+
+fn source(args: &ReplayArgs) -> Source {
+    match &args.trace {
+        Some(path) => Source::Trace(path.clone()),
+        None => Source::Generator { requests: args.requests.get(), seed: args.seed },
+    }
+}
+
+/// Memory that the run will take.
+fn need(uri: &str, geometry: &Geometry) -> Need {
+    // A file's bytes are the page cache's, which gives way.
+    let block = if device::is_in_memory(uri) { geometry.block() } else { 0 };
+    Need {
+        slots: geometry.slots().get().into(),
+        per_slot: block.saturating_add(CACHE_BYTES_PER_SLOT),
+        fixed: geometry.pool_bytes(),
+    }
+}
+
+fn check_room(uri: &str, capacity: u64, geometry: &Geometry) -> Result<(), ReplayError> {
+    if capacity >= geometry.store_bytes() {
+        return Ok(());
+    }
+    let block = ByteSize(geometry.block());
+    Err(ReplayError::NoRoom { uri: uri.to_owned(), capacity, slots: geometry.slots().get(), block })
+}
+
+fn check_device(engine: &Engine, geometry: &Geometry) -> Result<(), ReplayError> {
+    let info = engine.info();
+    device::require_bytes("replay", engine)?;
+    check_room(&info.name, info.limits.capacity(), geometry)?;
+    device::require_writable(engine)?;
+    for (what, least) in [("logical block", info.limits.lba_size()), ("memory page", info.limits.page_size())] {
+        if !geometry.page().is_multiple_of(least) {
+            let (uri, page, least) = (info.name.clone(), ByteSize(geometry.page()), ByteSize(least));
+            return Err(ReplayError::Page { uri, page, what, least });
+        }
+    }
+    Ok(())
+}
+
+/// The user, at a terminal.
+struct Watch<'a> {
+    interrupt: &'a Interrupt,
+    bar: ProgressBar,
+}
+
+impl Observer for Watch<'_> {
+    fn asks_to_stop(&self) -> bool {
+        self.interrupt.is_set()
+    }
+
+    fn request_ended(&mut self, totals: &Totals) {
+        self.bar.set_position(totals.requests);
+    }
+}
+
+/// The way of the bytes: a replay reads and writes.
+fn path(uri: &DeviceUri) -> &'static str {
+    let DeviceUri::Model(model) = uri;
+    match model.store {
+        StoreUri::Memory => "device ↔ host memory (model, memory store)",
+        StoreUri::File { .. } => "device ↔ host memory (model, file store)",
+        StoreUri::Null => "none (model, null store)",
+    }
+}
+
+fn settings(args: &ReplayArgs, source: &Source, geometry: &Geometry) -> Vec<Row> {
+    let trace = match source {
+        Source::Trace(path) => path.display().to_string(),
+        Source::Generator { seed, .. } => format!("generated, seed {seed}"),
+    };
+    vec![
+        Row::both("trace", "trace", Value::Text(trace)),
+        Row::both("slots", "slots", Value::Count(geometry.slots().get().into())),
+        Row::both("store_bytes", "store", Value::Bytes(geometry.store_bytes())),
+        Row::both("pool_blocks", "pool blocks", Value::Count(geometry.pool_blocks().get().into())),
+        Row::both("block_bytes", "block", Value::Bytes(geometry.block())),
+        Row::both("page_bytes", "page", Value::Bytes(geometry.page())),
+        Row::both("bytes_per_token", "a token's KV cache", Value::Bytes(geometry.bytes_per_token())),
+        Row::both("in_flight", "requests in flight", Value::Count(args.in_flight.get().into())),
+    ]
+}
+
+fn report(outcome: &Outcome, both_sides: BothSides) -> Report {
+    let totals = outcome.totals;
+    let latency = outcome.load_latency.summary();
+    let mut rows = Vec::new();
+    if let Some(latency) = latency {
+        rows.push(Row::both("loads", "loads timed", Value::Count(latency.count)));
+        let meaning = "a request's load: from its begin to the end of its last read";
+        rows.push(Row::table("latency is of", Value::Text(meaning.to_owned())));
+    }
+    if totals.blocks() > 0 {
+        let a_block = both_sides.issued.commands as f64 / totals.blocks() as f64;
+        rows.push(Row::table("commands a block", Value::Text(a_block.to_string())));
+    }
+    let mut report = Report {
+        command: "replay",
+        requests: Some(totals.requests),
+        hits: Some(Hits { hits: totals.reads, of: totals.blocks() }),
+        reads: Some(totals.reads),
+        writes: Some(totals.writes),
+        bytes_read: totals.bytes_read,
+        bytes_written: totals.bytes_written,
+        elapsed: outcome.elapsed,
+        latency,
+        rows,
+        peak_resident: Resident::of_this_process().map(|resident| resident.peak),
+        ..Report::default()
+    };
+    let first = outcome.faults.first();
+    first.iter().for_each(|fault| report.errors.add(fault.to_string()));
+    (first.len() as u64..outcome.faults.count()).for_each(|_| report.errors.add("a fault like those before"));
+    match &outcome.stop {
+        None => {}
+        Some(Stop::Asked) => report.interrupted = true,
+        Some(stop) => report.errors.add(stop.to_string()),
+    }
+    report.add_both_sides(both_sides);
+    report
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+use std::time::Duration;
+
+use super::*;
+use crate::replay::cache::{Decision, Kind};
+use crate::replay::outcome::{Fault, Faults, Wrong};
+use crate::replay::payload::Payload;
+use crate::replay::schedule::RequestNumber;
+use crate::report::Latency;
+
+fn geometry() -> Geometry {
+    Geometry::new(DEFAULT_SLOTS, DEFAULT_POOL, DEFAULT_BLOCK, DEFAULT_PAGE).unwrap()
+}
+
+fn outcome(faults: u64, stop: Option<Stop>) -> Outcome {
+    let mismatch = Payload::new(5, 2).verify(0, &[0; 8]).unwrap_err();
+    let decision = Decision { block: 5, slot: 1, kind: Kind::Read, write: 2 };
+    let fault = Fault { request: RequestNumber(3), decision, wrong: Wrong::Bytes(mismatch) };
+    let mut outcome = Outcome {
+        totals: Totals { requests: 4, reads: 1, writes: 3, bytes_read: 4096, bytes_written: 12_288 },
+        elapsed: Duration::from_secs(1),
+        load_latency: Latency::default(),
+        faults: Faults::default(),
+        stop,
+    };
+    (0..faults).for_each(|_| outcome.faults.add(fault));
+    outcome
+}
+
+#[test]
+fn numbers_are_read_up_to_what_their_types_hold() {
+    assert_eq!(at_least_one::<NonZeroU32>("4294967295"), Ok(NonZeroU32::MAX));
+    assert_eq!(at_least_one::<NonZeroU64>("18446744073709551615"), Ok(NonZeroU64::MAX));
+    let wrong = Err("write a whole number from 1 to 4294967295".to_owned());
+    for text in ["0", "4294967296", "-1", "1.5", "", "1k"] {
+        assert_eq!(at_least_one::<NonZeroU32>(text), wrong, "{text}");
+    }
+    assert_eq!(any_number("0"), Ok(0));
+    assert_eq!(any_number("-1"), Err("write a whole number from 0 to 18446744073709551615".to_owned()));
+}
+
+#[test]
+fn a_file_is_no_memory_and_a_store_in_memory_is() {
+    let in_memory = need("model:size=512MiB", &geometry());
+    assert_eq!((in_memory.slots, in_memory.fixed), (4096, 64 << 20));
+    assert_eq!(in_memory.per_slot, (128 << 10) + CACHE_BYTES_PER_SLOT);
+    assert_eq!(need("model:path=x,size=512MiB", &geometry()).per_slot, CACHE_BYTES_PER_SLOT);
+}
+
+#[test]
+fn every_fault_is_an_error_and_the_first_are_shown() {
+    let report = report(&outcome(12, None), BothSides::default());
+    assert_eq!(report.errors.count(), 12);
+    assert!(report.errors.messages()[0].starts_with("request 3, slot 1: block 5, write 2: byte 0"));
+    assert!(report.table().contains("zero, so it was never written"));
+    assert!(!report.interrupted);
+}
+
+#[test]
+fn to_be_stopped_is_no_error_and_to_be_stalled_is() {
+    let asked = report(&outcome(0, Some(Stop::Asked)), BothSides::default());
+    assert!(asked.interrupted && asked.errors.count() == 0);
+    let stop = Stop::Stalled { in_flight: 7, limit: Duration::from_secs(60) };
+    let stalled = report(&outcome(0, Some(stop)), BothSides::default());
+    assert!(!stalled.interrupted);
+    assert_eq!(stalled.errors.messages(), ["the device has ended none of 7 blocks in flight for 60 s"]);
+}
+
+#[test]
+fn room_is_counted_in_slots_or_where_there_is_none_in_bytes() {
+    assert!(check_room("model:", 512 << 20, &geometry()).is_ok());
+    let message = |capacity| check_room("model:", capacity, &geometry()).unwrap_err().to_string();
+    assert!(message((512 << 20) - 1).ends_with("or give --slots 4095 or fewer"));
+    assert!(message(64 << 10).ends_with("or give --block 64KiB or less"));
+}

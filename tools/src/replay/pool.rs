@@ -1,0 +1,134 @@
+//! The paged KV pool: memory of the engine, cut into pages that blocks lie in, scattered as on a GPU.
+//!
+//! Which pages a pool block has is drawn once, over the whole pool. No page of a block is followed in memory by the block's next one,
+//! so that no two can pass for a single longer extent.
+//!
+//! The bytes are a device's to write, so they are never borrowed: they go through a page of scratch memory, in cache.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use tentpeg_engine::{Engine, Memory, MemoryError, OpCode, Request, SegmentId};
+
+use super::geometry::Geometry;
+use super::payload::{Mismatch, Payload, WORD_BYTES};
+
+/// A pool, with the scratch page through which its bytes go.
+pub struct Pool {
+    memory: Memory,
+    layout: PageLayout,
+    page: u64,
+    scratch: Vec<u64>,
+}
+
+impl Pool {
+    /// Allocates a pool of the size that `geometry` has, in memory of `engine`.
+    ///
+    /// # Errors
+    /// [`MemoryError`] when the host has not enough, or the device cannot reach it.
+    pub fn allocate(engine: &Engine, geometry: &Geometry) -> Result<Self, MemoryError> {
+        // `Geometry` has checked that an address can name all of it.
+        let memory = engine.allocate_memory(geometry.pool_bytes() as usize)?;
+        let pages = geometry.pool_bytes() / geometry.page();
+        Ok(Self {
+            memory,
+            layout: PageLayout::shuffled(pages as u32, geometry.pages_per_block()),
+            page: geometry.page(),
+            scratch: vec![0; (geometry.page() / WORD_BYTES) as usize],
+        })
+    }
+
+    /// The memory that the pool lies in.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Sets every word of a pool block to its payload.
+    pub fn fill(&mut self, pool_block: u32, payload: &Payload) {
+        self.write(pool_block, |first, words| payload.fill(first, words));
+    }
+
+    /// Sets every word of a pool block to what the payload does not have there.
+    pub fn poison(&mut self, pool_block: u32, payload: &Payload) {
+        self.write(pool_block, |first, words| payload.poison(first, words));
+    }
+
+    /// Compares every word of a pool block with its payload.
+    ///
+    /// # Errors
+    /// The first word that differs.
+    pub fn verify(&mut self, pool_block: u32, payload: &Payload) -> Result<(), Mismatch> {
+        let view = self.memory.view();
+        for (first, page) in (0..).step_by(self.scratch.len()).zip(self.layout.pages(pool_block)) {
+            view.read_words((u64::from(*page) * self.page) as usize, &mut self.scratch);
+            payload.verify(first, &self.scratch)?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, pool_block: u32, make: impl Fn(u64, &mut [u64])) {
+        let view = self.memory.view();
+        for (first, page) in (0..).step_by(self.scratch.len()).zip(self.layout.pages(pool_block)) {
+            make(first, &mut self.scratch);
+            view.write_words((u64::from(*page) * self.page) as usize, &self.scratch);
+        }
+    }
+
+    /// The transfer of a pool block to or from `target_offset` of a segment: one request a page, consecutive on the device, so that
+    /// the engine joins them. They replace what `requests` holds.
+    pub fn requests(
+        &self,
+        pool_block: u32,
+        opcode: OpCode,
+        target_id: SegmentId,
+        target_offset: u64,
+        requests: &mut Vec<Request>,
+    ) {
+        requests.clear();
+        requests.extend(self.layout.pages(pool_block).iter().zip(0..).map(|(page, number)| Request {
+            opcode,
+            source: self.memory.address() + u64::from(*page) * self.page,
+            target_id,
+            target_offset: target_offset + number * self.page,
+            length: self.page,
+        }));
+    }
+}
+
+/// Which pages each pool block has, in the order of its bytes.
+#[derive(Debug)]
+struct PageLayout {
+    /// A permutation of all pages: those of block 0, then those of block 1, and so on.
+    pages: Vec<u32>,
+    per_block: usize,
+}
+
+impl PageLayout {
+    /// `pages` pages dealt out to blocks of `per_block`; the same on every machine.
+    fn shuffled(pages: u32, per_block: usize) -> Self {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(0);
+        let mut pages: Vec<u32> = (0..pages).collect();
+        // Fisher and Yates.
+        for last in (1..pages.len()).rev() {
+            let other = ((u128::from(rng.next_u64()) * (last as u128 + 1)) >> 64) as usize;
+            pages.swap(last, other);
+        }
+        for block in pages.chunks_mut(per_block) {
+            for second in 1..block.len() {
+                // Two neighbours in ascending order are swapped. What comes before page n is not n, and what comes after page n - 1 is
+                // not n, as these are the two: so no swap makes another necessary.
+                if block[second - 1].checked_add(1) == Some(block[second]) {
+                    block.swap(second - 1, second);
+                }
+            }
+        }
+        Self { pages, per_block }
+    }
+
+    fn pages(&self, pool_block: u32) -> &[u32] {
+        let first = pool_block as usize * self.per_block;
+        &self.pages[first..first + self.per_block]
+    }
+}
+
+#[cfg(test)]
+mod tests;
