@@ -45,6 +45,11 @@ impl AdminQueue {
         self.pair.counters()
     }
 
+    /// Whether a command got no answer: then the queue is not used again.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost
+    }
+
     /// Runs a command that moves no data.
     pub(super) fn execute(&mut self, sqe: Sqe) -> Result<Completion<()>, ControllerError> {
         self.run(sqe, &[])

@@ -269,6 +269,9 @@ impl Controller {
 
     /// Why the controller must be stopped, if it must. Asks for aborts on the way.
     fn must_stop<T: Copy + Default>(&mut self, pairs: &mut [&mut QueuePair<T>], now: u32) -> Option<String> {
+        if self.admin.is_lost() {
+            return Some("an admin command had no completion, and the admin queue is of no use since".to_owned());
+        }
         let abort_limit = milliseconds(self.config.recovery.abort_timeout);
         for pair in &*pairs {
             if let Some(cid) = pair.past_abort(abort_limit) {
