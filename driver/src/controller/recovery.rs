@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use super::admin::AdminQueue;
 use super::{Controller, ControllerError, enable};
-use crate::bus::BusError;
 use crate::queue::{ControllerLimits, QueuePair, ReachEnd, ReachEnded};
 use crate::spec::ZeroesBased;
 use crate::spec::command::{Cns, QueuePriority, Sqe};
@@ -208,13 +207,6 @@ impl Controller {
 
     /// Enables the controller anew and makes `pairs` known to it.
     fn restart<T: Copy + Default>(&mut self, pairs: &mut [&mut QueuePair<T>]) -> Result<(), ControllerError> {
-        // Nothing of the former life goes on after a Function Level Reset; a function without one has been kept off the
-        // bus since it was stopped.
-        match self.function.reset() {
-            Ok(()) | Err(BusError::NoReset) => {}
-            Err(_) => return Err(self.gone()),
-        }
-        self.function.enable_bus_mastering().map_err(|_| self.gone())?;
         let started = enable::enable(&self.function, &self.config)?;
         self.stopped = false;
         self.cc = started.cc;
@@ -315,10 +307,6 @@ impl Controller {
             return Some(format!("CSTS.RDY is 0 without our doing ({csts:#010x})"));
         }
         None
-    }
-
-    fn gone(&self) -> ControllerError {
-        ControllerError::Gone { cap: self.function.read_u64(offset::CAP), csts: self.function.read_u32(offset::CSTS) }
     }
 }
 
