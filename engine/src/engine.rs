@@ -177,21 +177,19 @@ impl Engine {
         };
         let inbox: Inbox = Arc::new(ArrayQueue::new(config.max_batches.max(1)));
         let counters = Arc::<SharedCounters>::default();
-        let function = Arc::clone(device.controller.function());
         let closing = Arc::<Closing>::default();
-        let device: SharedDevice = Arc::new(Mutex::new(Some(device)));
+        let shared: SharedDevice = Arc::default();
         let lane = Lane::new(
             pair,
-            function,
-            info.nsid,
-            info.limits,
+            &device,
+            Arc::clone(&shared),
             Arc::clone(&inbox),
             Arc::clone(&counters),
             Arc::clone(&closing),
-            Arc::clone(&device),
         );
+        *lock(&shared) = Some(device);
         let engine = Self {
-            device,
+            device: shared,
             info,
             lane: None,
             inbox,

@@ -22,7 +22,7 @@ use tentpeg_driver::spec::status::{Status, StatusCode};
 use crate::TransferState;
 use crate::batch::Shared;
 use crate::counters::{LaneCounters, SharedCounters};
-use crate::device::SharedDevice;
+use crate::device::{Device, SharedDevice};
 use crate::planning::{self, Cursor, MAX_EXTENTS, Step};
 use crate::progress;
 
@@ -34,7 +34,7 @@ use recovery::Watch;
 /// Commands that a batch may plan before the next one's turn comes.
 const QUANTUM: usize = 32;
 /// How often bytes are asked for again before their task fails.
-const ATTEMPTS: u8 = 3;
+const ATTEMPTS: u8 = 5;
 /// Completions that one turn takes at the most, so that planning is never far.
 const COMPLETIONS_A_TURN: usize = 64;
 
@@ -93,21 +93,20 @@ pub struct Lane {
 }
 
 impl Lane {
+    /// A lane for queue pair `pair` of the device that `device` holds.
     pub(crate) fn new(
         pair: QueuePair<CommandTasks>,
-        function: Arc<dyn Function>,
-        nsid: u32,
-        limits: Limits,
+        opened: &Device,
+        device: SharedDevice,
         inbox: Inbox,
         shared_counters: Arc<SharedCounters>,
         closing: Arc<Closing>,
-        device: SharedDevice,
     ) -> Self {
         Self {
             pair,
-            function,
-            nsid,
-            limits,
+            function: Arc::clone(opened.controller.function()),
+            nsid: opened.namespace.nsid,
+            limits: opened.limits,
             inbox,
             active: Vec::new(),
             free_places: Vec::new(),

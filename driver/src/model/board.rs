@@ -1,5 +1,6 @@
 //! What the two ends of a model share: the function that a driver holds, and the executor.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,8 +9,11 @@ use super::counters::Counters;
 use super::doorbells::{Doorbells, Refusal};
 use super::faults::{At, FaultState, Kind, Life};
 use super::iommu::Table;
+use super::orders::{Health, Order};
+use super::power::PowerCut;
 use super::registers::Registers;
-use super::violation::Violations;
+use super::violation::{Violation, Violations};
+use crate::spec::events::AsynchronousEvent;
 use crate::spec::registers::{Cc, NSSR_RESET, offset};
 
 /// Bus Master Enable of the function's Command register.
@@ -34,12 +38,19 @@ pub(super) enum Presence {
 /// Registers, doorbells, and the records of what happened.
 pub(super) struct Board {
     registers: Mutex<Registers>,
-    /// Set where the executor has to look at the registers: the only trace of them on its way.
+    /// Set where the executor has to look at registers, orders or its own operations in progress: the only trace of
+    /// them on its way.
     attention: AtomicBool,
+    /// What the executor is to do, in order.
+    orders: Mutex<Vec<Order>>,
+    health: Mutex<Health>,
+    /// Identifiers of the namespaces that there are once all orders are carried out.
+    inventory: Mutex<BTreeSet<u32>>,
     /// A [`Presence`].
     presence: AtomicU8,
     /// [`BUS_MASTER`] and [`ATTACHED`].
     path: AtomicU8,
+    power_cuts: Mutex<Vec<PowerCut>>,
     pub(super) doorbells: Doorbells,
     pub(super) counters: Counters,
     pub(super) violations: Violations,
@@ -51,8 +62,12 @@ impl Board {
         Self {
             registers: Mutex::new(Registers::new(config)),
             attention: AtomicBool::new(false),
+            orders: Mutex::default(),
+            health: Mutex::default(),
+            inventory: Mutex::new(BTreeSet::from([1])),
             presence: AtomicU8::new(Presence::Here as u8),
             path: AtomicU8::new(BUS_MASTER | ATTACHED),
+            power_cuts: Mutex::default(),
             doorbells: Doorbells::new(config.queues, config.dstrd),
             counters: Counters::default(),
             violations: Violations::default(),
@@ -121,8 +136,39 @@ impl Board {
             Refusal::Revoked => self.counters.revoked_doorbells.add_shared(1),
             // A lane cannot know yet, and nobody hears it.
             Refusal::Violation(_) if self.gone() => {}
-            Refusal::Violation(violation) => self.violations.record(violation),
+            Refusal::Violation(violation) => {
+                if let Some(event) = doorbell_event(&violation) {
+                    self.order(Order::Report(event));
+                }
+                self.violations.record(violation);
+            }
         }
+    }
+
+    /// Has the executor do something at its next turn.
+    pub(super) fn order(&self, order: Order) {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner).push(order);
+        // After the order is there: the executor clears the flag before it looks.
+        self.want_attention();
+    }
+
+    /// All orders that have not been taken yet.
+    pub(super) fn take_orders(&self) -> Vec<Order> {
+        std::mem::take(&mut *self.orders.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn health(&self) -> Health {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes how the controller is, and has the executor see what follows from it.
+    pub(super) fn change_health(&self, change: impl FnOnce(&mut Health)) {
+        change(&mut self.health.lock().unwrap_or_else(PoisonError::into_inner));
+        self.want_attention();
+    }
+
+    pub(super) fn lock_inventory(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.inventory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Function Level Reset, as far as it is done at once: registers, doorbells and the Command register are as
@@ -130,6 +176,20 @@ impl Board {
     /// else; DMA under way is waited for by the caller.
     pub(super) fn reset_function(&self) {
         self.reset_all(&mut self.lock_registers(), Registers::power_on);
+    }
+
+    /// The power goes and comes back: as a Function Level Reset, and the executor carries out `cut` before it looks
+    /// at anything else.
+    pub(super) fn cut_power(&self, cut: PowerCut) {
+        let mut registers = self.lock_registers();
+        self.power_cuts.lock().unwrap_or_else(PoisonError::into_inner).push(cut);
+        self.reset_all(&mut registers, Registers::power_on);
+    }
+
+    /// What [`cut_power`](Self::cut_power) has left to be done. Under the registers' lock, so that nothing is executed
+    /// between the two.
+    pub(super) fn take_power_cuts(&self) -> Vec<PowerCut> {
+        std::mem::take(&mut *self.power_cuts.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn reset_all(&self, registers: &mut Registers, reset: impl FnOnce(&mut Registers)) {
@@ -163,8 +223,13 @@ impl Board {
     /// Has the executor look at the registers, where there is something for it.
     fn call_executor(&self, registers: &Registers) {
         if registers.unsettled() {
-            self.attention.store(true, Ordering::Release);
+            self.want_attention();
         }
+    }
+
+    /// Has the executor look here at its next turn.
+    pub(super) fn want_attention(&self) {
+        self.attention.store(true, Ordering::Release);
     }
 
     pub(super) fn lock_registers(&self) -> MutexGuard<'_, Registers> {
@@ -172,13 +237,13 @@ impl Board {
         self.registers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the executor has to look at the registers.
+    /// Whether the executor has to look here.
     #[inline]
     pub(super) fn wants_attention(&self) -> bool {
         self.attention.load(Ordering::Acquire)
     }
 
-    /// The registers are settled. Under their lock, so that no write is missed.
+    /// The executor is about to look. Under the registers' lock, and before it looks, so that nothing is missed.
     pub(super) fn clear_attention(&self) {
         self.attention.store(false, Ordering::Release);
     }
@@ -269,5 +334,17 @@ impl Board {
     /// Counts faults that have shown at the registers.
     pub(super) fn settle_faults(&self, registers: &mut Registers) {
         registers.faults.take_happened().into_iter().for_each(|kind: Kind| self.faults.count(kind));
+    }
+}
+
+/// The event that a driver's mistake with a doorbell is (Base 2.1, 5.1.2).
+#[cold]
+pub(super) fn doorbell_event(violation: &Violation) -> Option<AsynchronousEvent> {
+    match violation {
+        Violation::DoorbellWithoutQueue { .. } => Some(AsynchronousEvent::WRITE_TO_INVALID_DOORBELL_REGISTER),
+        Violation::DoorbellOutOfRange { .. }
+        | Violation::SubmissionQueueOverrun { .. }
+        | Violation::CompletionQueueOverrun { .. } => Some(AsynchronousEvent::INVALID_DOORBELL_WRITE_VALUE),
+        _ => None,
     }
 }

@@ -12,6 +12,9 @@ use super::violation::{DoorbellId, Violation};
 use crate::bus::Doorbell;
 use crate::spec::registers::{DoorbellKind, offset};
 
+/// The half of a word that holds the epoch.
+const EPOCH: u64 = 0xFFFF_FFFF << 32;
+
 /// One doorbell, on a cache line of its own: each has its own writer.
 #[derive(Default)]
 #[repr(align(64))]
@@ -64,35 +67,40 @@ impl Doorbells {
     /// From now on doorbells are heard: RDY has become 1. Returns the epoch.
     pub(super) fn start(&self) -> u32 {
         let epoch = self.epoch();
-        self.set_live(|live| Mark { epoch, ..live });
+        self.set_live(|live| Mark::new(epoch, live.generation()));
         epoch
     }
 
     /// Whether doorbells of `epoch` are heard now.
     #[inline]
     pub(super) fn is_live(&self, epoch: u32) -> bool {
-        Mark::unpack(self.live.load(Ordering::Acquire)).epoch == epoch
+        self.live().epoch() == epoch
     }
 
     /// From now on no handle given out so far is heard, and none of them is to blame.
     pub(super) fn revoke(&self) {
-        self.set_live(|live| Mark { generation: live.generation.wrapping_add(1), ..live });
+        self.set_live(|live| Mark::new(live.epoch(), live.generation().wrapping_add(1)));
     }
 
     /// What a handle that is given out now carries.
     pub(super) fn mark(&self) -> Mark {
-        Mark { epoch: self.epoch(), ..Mark::unpack(self.live.load(Ordering::Acquire)) }
+        Mark::new(self.epoch(), self.live().generation())
+    }
+
+    #[inline]
+    fn live(&self) -> Mark {
+        Mark(self.live.load(Ordering::Acquire))
     }
 
     fn set_live(&self, change: impl Fn(Mark) -> Mark) {
-        let change = |live| Some(change(Mark::unpack(live)).pack());
+        let change = |live| Some(change(Mark(live)).0);
         // It always changes: `change` never refuses.
         let _ = self.live.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
     }
 
     /// From now on no doorbell is heard, and no handle given out so far ever again: EN has become 0.
     pub(super) fn stop(&self) {
-        self.set_live(|live| Mark { epoch: 0, ..live });
+        self.set_live(|live| Mark::new(0, live.generation()));
         // Under the registers' lock; 0 is the mark of "not live" and is stepped over.
         let next = self.epoch().checked_add(1).unwrap_or(1);
         self.epoch.store(next, Ordering::Release);
@@ -121,7 +129,7 @@ impl Doorbells {
     /// Rings a doorbell through a handle with `mark`; what must not be is not heard.
     #[inline]
     pub(super) fn ring(&self, doorbell: DoorbellId, value: u32, mark: Mark) -> Result<(), Refusal> {
-        if self.live.load(Ordering::Acquire) != mark.pack() {
+        if self.live() != mark {
             return Err(self.refusal(doorbell, value, mark));
         }
         let word = self.word(doorbell);
@@ -133,16 +141,16 @@ impl Doorbells {
             }));
         }
         // Release: the device that sees the value sees the entries before it.
-        word.rung.store(u64::from(mark.epoch) << 32 | u64::from(value), Ordering::Release);
+        word.rung.store(mark.0 & EPOCH | u64::from(value), Ordering::Release);
         Ok(())
     }
 
     #[cold]
     fn refusal(&self, doorbell: DoorbellId, value: u32, mark: Mark) -> Refusal {
         let now = self.mark();
-        if mark.generation != now.generation {
+        if mark.generation() != now.generation() {
             Refusal::Revoked
-        } else if mark.epoch == now.epoch {
+        } else if mark.epoch() == now.epoch() {
             Refusal::Violation(Violation::DoorbellWhileNotReady { doorbell, value })
         } else {
             Refusal::Violation(Violation::DoorbellOfFormerEpoch { doorbell, value })
@@ -155,24 +163,25 @@ impl Doorbells {
     }
 }
 
-/// When a handle was given out.
+/// When a handle was given out: the epoch in the upper half, the generation in the lower. Packed, so that a ring
+/// compares and stores it as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mark {
-    /// Resets before it.
-    epoch: u32,
-    /// Revocations before it.
-    generation: u32,
-}
+pub(super) struct Mark(u64);
 
 impl Mark {
-    #[inline]
-    fn pack(self) -> u64 {
-        u64::from(self.epoch) << 32 | u64::from(self.generation)
+    fn new(epoch: u32, generation: u32) -> Self {
+        Self(u64::from(epoch) << 32 | u64::from(generation))
     }
 
+    /// Resets before it.
     #[inline]
-    fn unpack(word: u64) -> Self {
-        Self { epoch: (word >> 32) as u32, generation: word as u32 }
+    fn epoch(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// Revocations before it.
+    fn generation(self) -> u32 {
+        self.0 as u32
     }
 }
 

@@ -9,13 +9,13 @@ use std::sync::Arc;
 mod faulty;
 mod late;
 
-use super::admin::{Admin, Reply};
-use super::board::Board;
+use super::admin::{Admin, Reply, Surroundings};
+use super::board::{Board, doorbell_event};
 use super::config::{ModelConfig, ModelError};
 use super::faults::CommandQueue;
 use super::faults::delayed::Delayed;
 use super::iommu::{Fault, Reach, Table};
-use super::namespace::Namespace;
+use super::namespaces::Namespaces;
 use super::queues::{CompletionQueue, Queues, SubmissionQueue};
 use super::registers::{AdminQueues, Transition};
 use super::transfer::Transfer;
@@ -38,7 +38,7 @@ pub(super) struct Executor {
 /// What works on memory while the table is held.
 struct Core {
     board: Arc<Board>,
-    namespace: Namespace,
+    namespaces: Namespaces,
     transfer: Transfer,
     queues: Queues,
     admin: Admin,
@@ -47,6 +47,8 @@ struct Core {
     /// DMA that goes on after its end.
     late: Option<Box<Late>>,
     epoch: u32,
+    /// Whether an operation is in progress that each turn takes further.
+    busy: bool,
     /// Between RDY = 1 and the next reset, shutdown or fatal error.
     running: bool,
 }
@@ -57,17 +59,18 @@ struct Fatal;
 impl Executor {
     pub(super) fn new(config: &ModelConfig, board: Arc<Board>, table: Arc<Table>) -> Result<Self, ModelError> {
         let max_transfer = config.max_transfer();
-        let namespace = Namespace::new(config, max_transfer)?;
-        let admin = Admin::new(config, &namespace, max_transfer);
+        let namespaces = Namespaces::new(config, max_transfer)?;
+        let admin = Admin::new(config, max_transfer);
         let core = Core {
             board,
-            namespace,
-            transfer: Transfer::default(),
+            namespaces,
+            transfer: Transfer::new(config.sgl),
             queues: Queues::new(config.queues),
             admin,
             delayed: Delayed::default(),
             late: None,
             epoch: 0,
+            busy: false,
             running: false,
         };
         Ok(Self { table, core })
@@ -75,7 +78,7 @@ impl Executor {
 
     /// One turn. Whether there was anything to do.
     pub(super) fn turn(&mut self) -> bool {
-        let settled = self.core.board.wants_attention() && self.core.settle();
+        let settled = (self.core.busy || self.core.board.wants_attention()) && self.core.settle();
         if self.core.board.faults.concern_executor() {
             return self.faulty_turn() || settled;
         }
@@ -91,12 +94,16 @@ impl Executor {
 }
 
 impl Core {
-    /// Goes one turn further with what register writes have begun.
+    /// Goes one turn further with what register writes, orders and long commands have begun.
     #[cold]
     fn settle(&mut self) -> bool {
         let board = Arc::clone(&self.board);
         // Held until all is done: who reads RDY = 0 or SHST = 10b must be able to rely on it.
         let mut registers = board.lock_registers();
+        board.clear_attention();
+        for cut in board.take_power_cuts() {
+            cut.answer(self.namespaces.lose_power(cut.survivors));
+        }
         match registers.tick() {
             Some(Transition::Start(queues)) => self.start(queues),
             Some(Transition::Stop) => self.stop(),
@@ -104,15 +111,16 @@ impl Core {
             Some(Transition::Fail) => self.running = false,
             Some(Transition::ShutDown) => {
                 self.running = false;
-                if self.namespace.store.flush().is_err() {
+                if self.namespaces.flush().is_err() {
                     registers.fail();
                 }
             }
             None => {}
         }
         board.settle_faults(&mut registers);
-        if !registers.unsettled() {
-            board.clear_attention();
+        self.busy = self.admin.tick(&board, &mut self.namespaces, self.running);
+        if registers.unsettled() {
+            board.want_attention();
         }
         true
     }
@@ -128,7 +136,7 @@ impl Core {
 
     fn stop(&mut self) {
         self.queues.clear(&self.board.doorbells);
-        self.admin.reset(&mut self.namespace);
+        self.admin.reset(&mut self.namespaces);
         self.delayed.clear();
         self.board.faults.set_admin_dead(false);
         self.note_kept();
@@ -138,14 +146,14 @@ impl Core {
     /// Looks at the tail doorbells. Whether there is anything to serve.
     #[inline]
     fn look(&mut self) -> bool {
-        let mut found = self.admin.has_waiting();
+        let mut found = self.admin.has_late();
         for place in 0..=self.queues.active_count() {
             let qid = if place == 0 { 0 } else { self.queues.active(place - 1) };
             if let Some((queue, _)) = self.queues.pair(qid) {
                 match queue.update(&self.board.doorbells, self.epoch) {
                     Ok(more) => found |= more,
                     Err(violation) => {
-                        self.board.violations.record(violation);
+                        blame(&self.board, &mut self.admin, violation);
                         found = true;
                     }
                 }
@@ -179,13 +187,18 @@ impl Core {
     /// Executes up to `budget` commands of one I/O queue. How many there were.
     #[inline]
     fn serve_io(&mut self, reach: &Reach<'_>, qid: u16, budget: usize) -> Result<usize, Fatal> {
-        let Self { board, namespace, transfer, queues, admin, epoch, .. } = self;
+        let Self { board, namespaces, transfer, queues, admin, epoch, .. } = self;
         let Some((sq, cq)) = queues.pair(qid) else { return Ok(0) };
         let (mut sqe, mut done) = (Sqe::ZERO, 0);
-        while done < budget && !sq.is_empty() && has_room(board, cq, *epoch) {
+        let condemned = sq.has_condemned();
+        while done < budget && !sq.is_empty() && has_room(board, admin, cq, *epoch) {
             sq.fetch(reach, &mut sqe).map_err(|fault| fatal(board, Target::SubmissionQueue { qid }, fault))?;
             board.counters.io_sqes.add(1);
-            let status = run_io(reach, board, namespace, transfer, admin, qid, &sqe);
+            if condemned && sq.take_condemned(sqe.cid) {
+                self.complete_aborted(reach, qid, &sqe)?;
+                return Ok(done + 1);
+            }
+            let status = run_io(reach, board, namespaces, transfer, admin, qid, &sqe);
             board.counters.io_cqes.add(1);
             cq.post(reach, 0, (qid, sq.head(), sqe.cid), status)
                 .map_err(|fault| fatal(board, Target::CompletionQueue { qid: cq.qid }, fault))?;
@@ -203,12 +216,12 @@ impl Core {
                 break;
             }
             let Some((sq, cq)) = queues.pair(0) else { break };
-            if !has_room(board, cq, *epoch) {
+            if !has_room(board, admin, cq, *epoch) {
                 break;
             }
-            // Aborted requests first: nothing new is fetched before they have been posted.
-            let (cid, outcome) = if let Some((cid, status)) = admin.take_waiting() {
-                (cid, Err(status))
+            // What has waited first: nothing new is fetched before it has been posted.
+            let (cid, outcome) = if let Some(late) = admin.take_late() {
+                late
             } else if sq.is_empty() {
                 break;
             } else {
@@ -216,6 +229,10 @@ impl Core {
                 sq.fetch(reach, &mut sqe).map_err(|fault| fatal(board, Target::SubmissionQueue { qid: 0 }, fault))?;
                 board.counters.admin_sqes.add(1);
                 worked = true;
+                if sq.has_condemned() && sq.take_condemned(sqe.cid) {
+                    self.complete_aborted(reach, 0, &sqe)?;
+                    continue;
+                }
                 if let Some(action) = board.faults.befalls(CommandQueue::Admin, &sqe) {
                     self.act(reach, 0, &sqe, action)?;
                     continue;
@@ -244,14 +261,14 @@ impl Core {
 
     /// Executes an admin command; what failed is in the Error Information log. None: it completes later.
     fn run_admin(&mut self, reach: &Reach<'_>, sqe: &Sqe) -> Option<Result<u32, Status>> {
-        let Self { board, namespace, transfer, queues, admin, delayed, .. } = self;
-        match sqe.admin_opcode() {
-            AdminOpcode::ABORT if delayed.abort(sqe.abort_sqid(), sqe.abort_cid()) => return Some(Ok(0)),
+        let Self { board, namespaces, transfer, queues, admin, delayed, .. } = self;
+        if sqe.admin_opcode() == AdminOpcode::DELETE_IO_SUBMISSION_QUEUE {
             // Whether that succeeds or there is no such queue: nothing of it is executed any more.
-            AdminOpcode::DELETE_IO_SUBMISSION_QUEUE => delayed.forget(sqe.qid()),
-            _ => {}
+            delayed.forget(sqe.qid());
         }
-        match admin.execute(reach, board, transfer, queues, namespace, sqe) {
+        let reply = admin.execute(&mut Surroundings { reach, board, transfer, queues, namespaces, delayed }, sqe);
+        self.busy = admin.busy();
+        match reply {
             Ok(Reply::Later) => None,
             Ok(Reply::Now(dw0)) => Some(Ok(dw0)),
             Err(status) => {
@@ -263,17 +280,17 @@ impl Core {
 }
 
 /// Executes a command of an I/O queue; what failed is counted and in the Error Information log.
-#[inline]
+#[inline(always)]
 fn run_io(
     reach: &Reach<'_>,
     board: &Board,
-    namespace: &mut Namespace,
+    namespaces: &mut Namespaces,
     transfer: &mut Transfer,
     admin: &mut Admin,
     qid: u16,
     sqe: &Sqe,
 ) -> Status {
-    match namespace.execute(reach, board, transfer, qid, sqe) {
+    match namespaces.execute(reach, board, transfer, qid, sqe) {
         Ok(()) => Status::SUCCESS,
         Err(status) => {
             board.counters.io_errors.add(1);
@@ -285,11 +302,20 @@ fn run_io(
 
 /// Whether a completion can be posted; a head that cannot be is recorded.
 #[inline]
-fn has_room(board: &Board, queue: &mut CompletionQueue, epoch: u32) -> bool {
+fn has_room(board: &Board, admin: &mut Admin, queue: &mut CompletionQueue, epoch: u32) -> bool {
     queue.has_room(&board.doorbells, epoch).unwrap_or_else(|violation| {
-        board.violations.record(violation);
+        blame(board, admin, violation);
         false
     })
+}
+
+/// Records a violation that the controller can tell, and tells the host.
+#[cold]
+fn blame(board: &Board, admin: &mut Admin, violation: Violation) {
+    board.violations.record(violation);
+    if let Some(event) = doorbell_event(&violation) {
+        admin.report(event, true);
+    }
 }
 
 #[cold]

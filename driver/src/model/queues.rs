@@ -24,12 +24,14 @@ pub(super) struct SubmissionQueue {
     head: u32,
     /// As last seen; a tail that cannot be is not taken.
     tail: u32,
+    /// CIDs of entries that wait here and are to be aborted instead of executed.
+    condemned: Vec<u16>,
     hint: Hint,
 }
 
 impl SubmissionQueue {
     pub(super) fn new(qid: u16, cqid: u16, base: u64, size: u32) -> Self {
-        Self { qid, cqid, base, size, head: 0, tail: 0, hint: Hint::default() }
+        Self { qid, cqid, base, size, head: 0, tail: 0, condemned: Vec::new(), hint: Hint::default() }
     }
 
     pub(super) fn doorbell(&self) -> DoorbellId {
@@ -78,6 +80,38 @@ impl SubmissionQueue {
         reach.read(address, bytes, &mut self.hint)?;
         self.head = next(self.head, self.size);
         Ok(())
+    }
+
+    /// Looks for an entry with `cid` among those that have not been fetched, which is then to be aborted.
+    #[cold]
+    fn condemn(&mut self, reach: &Reach<'_>, cid: u16) -> bool {
+        let mut at = self.head;
+        while at != self.tail && !self.condemned.contains(&cid) {
+            let mut sqe = Sqe::ZERO;
+            let bytes: &mut [u8; SQE_BYTES as usize] = zerocopy::transmute_mut!(&mut sqe);
+            let address = self.base.wrapping_add(u64::from(at) * SQE_BYTES);
+            // What cannot be read is told when it is fetched.
+            if reach.read(address, bytes, &mut self.hint).is_ok() && sqe.cid == cid {
+                self.condemned.push(cid);
+                return true;
+            }
+            at = next(at, self.size);
+        }
+        false
+    }
+
+    /// Whether some entry is to be aborted.
+    #[inline]
+    pub(super) fn has_condemned(&self) -> bool {
+        !self.condemned.is_empty()
+    }
+
+    /// Whether the entry that was fetched last, with `cid`, is to be aborted.
+    #[cold]
+    pub(super) fn take_condemned(&mut self, cid: u16) -> bool {
+        let before = self.condemned.len();
+        self.condemned.retain(|other| *other != cid);
+        self.condemned.len() < before
     }
 }
 
@@ -211,6 +245,12 @@ impl Queues {
         let submission = self.submission.get_mut(usize::from(qid))?.as_mut()?;
         let completion = self.completion.get_mut(usize::from(submission.cqid))?.as_mut()?;
         Some((submission, completion))
+    }
+
+    /// Has entry `cid` of queue `sqid` aborted instead of executed, if it has not been fetched yet. Whether it was found.
+    pub(super) fn condemn(&mut self, reach: &Reach<'_>, sqid: u16, cid: u16) -> bool {
+        let queue = self.submission.get_mut(usize::from(sqid)).and_then(Option::as_mut);
+        queue.is_some_and(|queue| queue.condemn(reach, cid))
     }
 
     /// Adds a completion queue under an identifier that is in range and free, and sets its doorbell to 0.

@@ -22,9 +22,12 @@ mod macros;
 
 pub mod command;
 pub mod completion;
+pub mod events;
 pub mod identify;
 pub mod log;
+pub mod protection;
 pub mod registers;
+pub mod sgl;
 pub mod status;
 mod text;
 mod zeroes_based;

@@ -141,7 +141,7 @@ impl Drive {
     }
 
     pub(super) fn max_blocks(&self) -> u64 {
-        let max = self.limits.map_or(1, |limits| u64::from(limits.max_blocks()));
+        let max = self.limits.map_or(1, |(_, limits)| u64::from(limits.max_blocks()));
         // One region is to have room for it, wherever in a page it starts.
         let room = (self.shape.region_pages - 1) as u64 * self.shape.page as u64;
         max.min(MOST_BYTES.min(room) / self.shape.lba_size()).min(self.blocks.count())

@@ -10,7 +10,7 @@ use tentpeg_driver::bus::Function;
 use tentpeg_driver::controller::Controller;
 use tentpeg_driver::model::faults::{Faults, Kind};
 use tentpeg_driver::model::{Drive as Driven, Model, SoftwareIommu};
-use tentpeg_driver::queue::{Limits, QueuePair};
+use tentpeg_driver::queue::{ControllerLimits, Limits, QueuePair};
 use tentpeg_driver::spec::registers::offset;
 
 use super::Mistake;
@@ -68,8 +68,8 @@ pub(super) struct Drive {
     pub(super) arsenal: Arsenal,
     pub(super) mistake: Option<Mistake>,
     pub(super) controller: Option<Controller>,
-    /// Of namespace 1.
-    pub(super) limits: Option<Limits>,
+    /// Of the controller and its namespace 1, as they were found before the first fault.
+    pub(super) limits: Option<(ControllerLimits, Limits)>,
     pub(super) lanes: Vec<Lane>,
     pub(super) memory: Memory,
     pub(super) blocks: Blocks,

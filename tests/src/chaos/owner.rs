@@ -124,16 +124,16 @@ impl Drive {
         // An owner knows its drive: identify data can be garbage.
         let serial = controller.identify().sn;
         let known = serial.trim_ascii_end() == self.shape.model.serial.as_bytes();
-        let limits = controller.namespaces().ok().and_then(|namespaces| match &namespaces[..] {
+        let found = controller.namespaces().ok().and_then(|namespaces| match &namespaces[..] {
             [namespace] if namespace.nsid == 1 => namespace.limits.clone().ok(),
             _ => None,
         });
-        let limits = limits.filter(|limits| {
-            known && limits.nsze() == self.shape.blocks() && limits.lba_size() == self.shape.lba_size()
-        });
+        let found = found.map(|limits| (*controller.limits(), limits));
         self.controller = Some(controller);
-        self.limits = limits;
-        if limits.is_some() {
+        if self.limits.is_none() {
+            self.limits = found;
+        }
+        if known && found.is_some() && found == self.limits {
             for _ in 0..self.shape.pairs {
                 self.create_lane()?;
             }

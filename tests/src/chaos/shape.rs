@@ -58,6 +58,8 @@ impl Shape {
                 health_interval: Duration::from_millis(dice.between(1, 20)),
                 restarts: dice.between(1, 4) as u32,
             },
+            event_requests: dice.below(4) as u16,
+            ..ControllerConfig::default()
         };
         let page = 4096 << mpsmin;
         Self {

@@ -3,134 +3,219 @@
 use zerocopy::IntoBytes;
 
 use super::super::config::ModelConfig;
-use super::super::namespace::{NSID, Namespace};
+use super::super::namespaces::{Entry, Namespaces};
 use super::super::registers::VERSION;
 use super::super::transfer::permanent;
+use super::Answer;
+use super::firmware::{FRMW, FWUG};
 use super::logs::ERROR_ENTRIES;
+use super::sanitize::SANICAP;
 use crate::spec::ZeroesBased;
 use crate::spec::command::{Cns, Csi, NSID_ALL, Sqe};
 use crate::spec::identify::{
-    ActiveNamespaceList, ControllerType, DescriptorWriter, FlushBehavior, IDENTIFY_LENGTH, IdentifyController,
-    IdentifyControllerNvm, IdentifyNamespace, IdentifyNamespaceNvm, LbaFormat, Lpa, NamespaceIdentifier, Nsattr, Vwc,
+    ActiveNamespaceList, ControllerType, Ctratt, DescriptorWriter, Dlfeat, Flbas, FlushBehavior, Fna, IDENTIFY_LENGTH,
+    IdentifyController, IdentifyControllerNvm, IdentifyNamespace, IdentifyNamespaceNvm, Lpa, NamespaceIdentifier,
+    Nsattr, Nsfeat, Oacs, Oaes, Oncs, Vwc,
 };
 use crate::spec::registers::Vs;
 use crate::spec::status::{Status, StatusCode};
 
-/// The firmware in slot 1, which is the only one.
-pub(super) const FIRMWARE_REVISION: [u8; 8] = *b"1.0     ";
 /// Entries of 64 and 16 bytes, required and at most: SQES and CQES.
 const SQES: u8 = 0x66;
 const CQES: u8 = 0x44;
-/// FRMW: one slot, read-only.
-const FRMW: u8 = 0x03;
 /// Warning and critical temperature in kelvins.
-const WCTEMP: u16 = 343;
+pub(super) const WCTEMP: u16 = 343;
 const CCTEMP: u16 = 353;
 /// NSATTR and NSTAT in the I/O Command Set Independent Identify Namespace structure (Base 2.1, 5.1.13.2.8).
 const INDEPENDENT_NSATTR: usize = 8;
 const INDEPENDENT_NSTAT: usize = 14;
 /// NSTAT.NRDY: the namespace is ready.
 const NRDY: u8 = 1;
+/// The controller's identifier, and the one that means the controller that executes the command.
+const CNTLID: u16 = 1;
+const THIS_CONTROLLER: u16 = 0xFFFF;
+/// Minutes that an extended self-test is said to take.
+const EDSTT: u16 = 1;
+/// DSTO: one self-test in the NVM subsystem at a time.
+const DSTO: u8 = 1;
 
-type Page = Box<[u8; IDENTIFY_LENGTH]>;
+/// The identifiers of a namespace.
+struct Identifiers {
+    uuid: [u8; 16],
+    nguid: [u8; 16],
+    eui64: [u8; 8],
+}
 
-/// Who the controller and its namespace are.
+/// Who the controller and its namespaces are.
 pub(super) struct Identity {
     controller: IdentifyController,
-    namespace: IdentifyNamespace,
-    uuid: [u8; 16],
+    controller_nvm: IdentifyControllerNvm,
+    serial: String,
+    dlfeat: Dlfeat,
+    npwg: ZeroesBased<u16>,
+    noiob: u16,
 }
 
 impl Identity {
-    pub(super) fn new(config: &ModelConfig, namespace: &Namespace) -> Self {
-        // The same serial number makes the same identifiers, so that a model over a file is known again.
-        let halves = [1, 2].map(|seed| digest(seed, &config.serial));
-        let mut uuid = [0; 16];
-        uuid[..8].copy_from_slice(&halves[0].to_be_bytes());
-        uuid[8..].copy_from_slice(&halves[1].to_be_bytes());
-        let mut nguid = uuid;
-        // RFC 9562: version 8, variant 10b.
-        uuid[6] = uuid[6] & 0x0F | 0x80;
-        uuid[8] = uuid[8] & 0x3F | 0x80;
-        let mut eui64 = halves[0].to_be_bytes();
-        // Locally administered, not a group.
-        eui64[0] = eui64[0] & 0xFC | 0x02;
-        nguid[8..].copy_from_slice(&eui64);
-        Self { controller: controller(config, uuid), namespace: structure(config, namespace, nguid, eui64), uuid }
+    pub(super) fn new(config: &ModelConfig) -> Self {
+        let uuid = identifiers(&config.serial, 1).uuid;
+        Self {
+            controller: controller(config, uuid),
+            controller_nvm: controller_nvm(config),
+            serial: config.serial.clone(),
+            dlfeat: config.dlfeat(),
+            npwg: ZeroesBased::<u16>::from_raw(config.npwg),
+            noiob: config.noiob,
+        }
     }
 
-    /// The structure that `sqe` asks for.
-    pub(super) fn page(&self, sqe: &Sqe, namespace: &Namespace) -> Result<Page, Status> {
-        let here = || match sqe.nsid {
-            NSID => Ok(()),
+    /// The structure that `sqe` asks for, from a controller that runs firmware `revision`.
+    pub(super) fn page(&self, sqe: &Sqe, namespaces: &Namespaces, revision: [u8; 8]) -> Result<Answer, Status> {
+        // An identifier that no namespace has now is described by zeroes, where the structure is the namespace's own.
+        let described = |describe: &dyn Fn(&Entry) -> Vec<u8>| match namespaces.get(sqe.nsid) {
+            Some(entry) => Ok(describe(entry)),
+            None if namespaces.is_valid(sqe.nsid) => Ok(Vec::new()),
             // NSID FFFFFFFFh asks for what all have in common, which is part of Namespace Management.
-            _ => Err(permanent(StatusCode::INVALID_NAMESPACE_OR_FORMAT)),
+            None => Err(permanent(StatusCode::INVALID_NAMESPACE_OR_FORMAT)),
         };
         let nvm = || match sqe.identify_csi() {
             Csi::NVM => Ok(()),
             _ => Err(permanent(StatusCode::INVALID_FIELD_IN_COMMAND)),
         };
-        match sqe.cns() {
-            Cns::NAMESPACE => here().map(|()| page_of(&self.namespace)),
-            Cns::CONTROLLER => Ok(page_of(&self.controller)),
-            Cns::ACTIVE_NAMESPACE_LIST => {
-                if sqe.nsid >= NSID_ALL - 1 {
-                    return Err(permanent(StatusCode::INVALID_NAMESPACE_OR_FORMAT));
-                }
-                Ok(page_of(&ActiveNamespaceList::from_nsids((NSID > sqe.nsid).then_some(NSID))))
+        let bytes = match sqe.cns() {
+            // All namespaces that there are are attached to the controller.
+            Cns::NAMESPACE | Cns::ALLOCATED_NAMESPACE => described(&|entry| self.structure(entry).as_bytes().to_vec())?,
+            Cns::CONTROLLER => IdentifyController { fr: revision, ..self.controller.clone() }.as_bytes().to_vec(),
+            Cns::ACTIVE_NAMESPACE_LIST | Cns::ALLOCATED_NAMESPACE_LIST => list(sqe.nsid, namespaces)?,
+            Cns::IO_COMMAND_SET_ACTIVE_NAMESPACE_LIST => {
+                nvm()?;
+                list(sqe.nsid, namespaces)?
             }
             Cns::NAMESPACE_IDENTIFICATION_DESCRIPTOR_LIST => {
-                here()?;
+                let Identifiers { uuid, nguid, eui64 } = identifiers(&self.serial, namespaces.find(sqe.nsid)?.nsid);
                 let mut list = DescriptorWriter::new();
                 for identifier in [
-                    NamespaceIdentifier::Eui64(self.namespace.eui64),
-                    NamespaceIdentifier::Nguid(self.namespace.nguid),
-                    NamespaceIdentifier::Uuid(self.uuid),
+                    NamespaceIdentifier::Eui64(eui64),
+                    NamespaceIdentifier::Nguid(nguid),
+                    NamespaceIdentifier::Uuid(uuid),
                     NamespaceIdentifier::Csi(Csi::NVM),
                 ] {
                     list.push(identifier).map_err(|_| StatusCode::INTERNAL_ERROR.status())?;
                 }
-                Ok(list.finish())
+                list.finish().to_vec()
             }
             Cns::IO_COMMAND_SET_NAMESPACE => {
                 nvm()?;
-                here()?;
-                Ok(page_of(&IdentifyNamespaceNvm::default()))
+                described(&|_| IdentifyNamespaceNvm::default().as_bytes().to_vec())?
             }
             Cns::IO_COMMAND_SET_CONTROLLER => {
                 nvm()?;
-                Ok(page_of(&IdentifyControllerNvm { ver: Vs::new(1, 1, 0), ..IdentifyControllerNvm::default() }))
+                self.controller_nvm.as_bytes().to_vec()
             }
-            Cns::INDEPENDENT_NAMESPACE => {
-                here()?;
-                let mut page = Box::new([0; IDENTIFY_LENGTH]);
-                page[INDEPENDENT_NSATTR] = nsattr(namespace).raw();
+            Cns::INDEPENDENT_NAMESPACE => described(&|entry| {
+                let mut page = vec![0; IDENTIFY_LENGTH];
+                page[INDEPENDENT_NSATTR] = nsattr(entry).raw();
                 page[INDEPENDENT_NSTAT] = NRDY;
-                Ok(page)
+                page
+            })?,
+            Cns::IO_COMMAND_SET => {
+                if !matches!(sqe.cntid(), CNTLID | THIS_CONTROLLER) {
+                    return Err(permanent(StatusCode::INVALID_FIELD_IN_COMMAND));
+                }
+                // One combination: the NVM Command Set alone.
+                vec![1]
             }
-            _ => Err(permanent(StatusCode::INVALID_FIELD_IN_COMMAND)),
-        }
+            _ => return Err(permanent(StatusCode::INVALID_FIELD_IN_COMMAND)),
+        };
+        Ok(Answer::Data(bytes, IDENTIFY_LENGTH as u64))
     }
+
+    fn structure(&self, entry: &Entry) -> IdentifyNamespace {
+        let Identifiers { nguid, eui64, .. } = identifiers(&self.serial, entry.nsid);
+        let nsze = entry.namespace.nsze;
+        let metadata = entry.namespace.metadata();
+        let mut data = IdentifyNamespace {
+            nsze,
+            ncap: nsze,
+            nuse: nsze,
+            nlbaf: ZeroesBased::<u8>::from_raw((entry.formats.len() - 1) as u8),
+            flbas: Flbas::default().with_fidxl(entry.format as u8).with_metadata_extended(metadata.extended),
+            mc: metadata.mc(),
+            dpc: metadata.dpc(),
+            dps: metadata.dps(),
+            dlfeat: self.dlfeat,
+            npwg: self.npwg,
+            // Bit 7: the percentage of a format that is left is told.
+            fpi: 0x80 | entry.format_left.unwrap_or(0),
+            noiob: self.noiob,
+            nvmcap: u128::from(entry.size).into(),
+            nsattr: nsattr(entry),
+            nguid,
+            eui64,
+            ..IdentifyNamespace::default()
+        };
+        if self.npwg.raw() != 0 {
+            data.nsfeat = Nsfeat::OPTIMAL_PERFORMANCE;
+        }
+        data.lbaf[..entry.formats.len()].copy_from_slice(&entry.formats);
+        data
+    }
+}
+
+/// The identifiers of active namespaces above `nsid`.
+fn list(nsid: u32, namespaces: &Namespaces) -> Result<Vec<u8>, Status> {
+    if nsid >= NSID_ALL - 1 {
+        return Err(permanent(StatusCode::INVALID_NAMESPACE_OR_FORMAT));
+    }
+    let above = namespaces.iter().map(|entry| entry.nsid).filter(|other| *other > nsid);
+    Ok(ActiveNamespaceList::from_nsids(above).as_bytes().to_vec())
+}
+
+/// The same serial number makes the same identifiers, so that a model over a file is known again.
+fn identifiers(serial: &str, nsid: u32) -> Identifiers {
+    let text = if nsid == 1 { serial.to_owned() } else { format!("{serial}/{nsid}") };
+    let halves = [1, 2].map(|seed| digest(seed, &text));
+    let mut uuid = [0; 16];
+    uuid[..8].copy_from_slice(&halves[0].to_be_bytes());
+    uuid[8..].copy_from_slice(&halves[1].to_be_bytes());
+    let mut nguid = uuid;
+    // RFC 9562: version 8, variant 10b.
+    uuid[6] = uuid[6] & 0x0F | 0x80;
+    uuid[8] = uuid[8] & 0x3F | 0x80;
+    let mut eui64 = halves[0].to_be_bytes();
+    // Locally administered, not a group.
+    eui64[0] = eui64[0] & 0xFC | 0x02;
+    nguid[8..].copy_from_slice(&eui64);
+    Identifiers { uuid, nguid, eui64 }
 }
 
 fn controller(config: &ModelConfig, uuid: [u8; 16]) -> IdentifyController {
     let mut data = IdentifyController {
-        fr: FIRMWARE_REVISION,
         rab: 6,
         mdts: config.mdts,
-        cntlid: 1,
+        cntlid: CNTLID,
         ver: VERSION,
         cntrltype: ControllerType::IO,
-        acl: ZeroesBased::<u8>::from_raw(3),
+        oaes: Oaes::ATTACHED_NAMESPACE_ATTRIBUTE | Oaes::FIRMWARE_ACTIVATION,
+        ctratt: Ctratt::HOST_IDENTIFIER_128_BIT,
+        oacs: Oacs::FORMAT_NVM | Oacs::FIRMWARE | Oacs::DEVICE_SELF_TEST,
+        acl: ZeroesBased::<u8>::from_raw(config.acl),
         aerl: ZeroesBased::<u8>::from_raw(config.aerl),
         frmw: FRMW,
-        lpa: Lpa::EXTENDED_DATA,
+        lpa: Lpa::EXTENDED_DATA | Lpa::COMMANDS_SUPPORTED_AND_EFFECTS | Lpa::SUPPORTED_AND_EFFECTS_PAGES,
         elpe: ZeroesBased::<u8>::from_raw((ERROR_ENTRIES - 1) as u8),
         wctemp: WCTEMP,
         cctemp: CCTEMP,
         sqes: SQES,
         cqes: CQES,
-        nn: NSID,
+        edstt: EDSTT,
+        dsto: DSTO,
+        fwug: FWUG,
+        sanicap: SANICAP,
+        nn: config.nn,
+        oncs: Oncs::SAVE_AND_SELECT | Oncs::TIMESTAMP | config.oncs(),
+        sgls: config.sgl.sgls(),
+        fna: Fna::CRYPTOGRAPHIC_ERASE,
         awun: ZeroesBased::<u16>::from_raw(config.awun),
         awupf: ZeroesBased::<u16>::from_raw(config.awupf),
         vwc: Vwc::default().with_present(config.volatile_write_cache).with_fb(FlushBehavior::BROADCAST_NSID_SUPPORTED),
@@ -147,31 +232,17 @@ fn controller(config: &ModelConfig, uuid: [u8; 16]) -> IdentifyController {
     data
 }
 
-fn structure(config: &ModelConfig, namespace: &Namespace, nguid: [u8; 16], eui64: [u8; 8]) -> IdentifyNamespace {
-    let mut data = IdentifyNamespace {
-        nsze: namespace.nsze,
-        ncap: namespace.nsze,
-        nuse: namespace.nsze,
-        noiob: config.noiob,
-        nvmcap: u128::from(config.size).into(),
-        nsattr: nsattr(namespace),
-        nguid,
-        eui64,
-        ..IdentifyNamespace::default()
-    };
-    data.lbaf[0] = LbaFormat { ms: 0, lbads: namespace.lbads as u8, rp: 0 };
+fn controller_nvm(config: &ModelConfig) -> IdentifyControllerNvm {
+    let mut data = IdentifyControllerNvm { ver: Vs::new(1, 1, 0), ..IdentifyControllerNvm::default() };
+    let commands = &config.io_commands;
+    if let Some(limits) = commands.dataset_management_limits.filter(|_| commands.dataset_management) {
+        (data.dmrl, data.dmrsl, data.dmsl) = (limits.dmrl, limits.dmrsl, limits.dmsl);
+    }
     data
 }
 
-fn nsattr(namespace: &Namespace) -> Nsattr {
-    if namespace.store.writable() { Nsattr::empty() } else { Nsattr::WRITE_PROTECTED }
-}
-
-/// The bytes of a structure that is a page long.
-fn page_of(structure: &(impl IntoBytes + zerocopy::Immutable)) -> Page {
-    let mut page = Box::new([0; IDENTIFY_LENGTH]);
-    page.copy_from_slice(structure.as_bytes());
-    page
+fn nsattr(entry: &Entry) -> Nsattr {
+    if entry.namespace.store.writable() { Nsattr::empty() } else { Nsattr::WRITE_PROTECTED }
 }
 
 /// FNV-1a of `text`, begun with `seed`.

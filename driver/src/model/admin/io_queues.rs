@@ -3,7 +3,7 @@
 use super::super::board::Board;
 use super::super::queues::{CompletionQueue, Queues, SubmissionQueue};
 use super::super::transfer::permanent;
-use super::Reply;
+use super::Answer;
 use crate::spec::ZeroesBased;
 use crate::spec::command::{NumberOfQueues, Sqe};
 use crate::spec::status::{Status, StatusCode};
@@ -18,7 +18,7 @@ pub(super) fn create_completion(
     board: &Board,
     page_size: u64,
     queues: &mut Queues,
-) -> Result<Reply, Status> {
+) -> Result<Answer, Status> {
     if !in_range(sqe.qid(), granted.ncq()) || queues.completion(sqe.qid()).is_some() {
         return Err(permanent(StatusCode::INVALID_QUEUE_IDENTIFIER));
     }
@@ -35,7 +35,7 @@ pub(super) fn create_completion(
         return Err(permanent(StatusCode::INVALID_INTERRUPT_VECTOR));
     }
     queues.add_completion(CompletionQueue::new(sqe.qid(), sqe.prp1, sqe.qsize().count()), &board.doorbells);
-    Ok(Reply::Now(0))
+    Ok(Answer::Done(0))
 }
 
 pub(super) fn create_submission(
@@ -44,7 +44,7 @@ pub(super) fn create_submission(
     board: &Board,
     page_size: u64,
     queues: &mut Queues,
-) -> Result<Reply, Status> {
+) -> Result<Answer, Status> {
     if !in_range(sqe.qid(), granted.nsq()) || queues.submission(sqe.qid()).is_some() {
         return Err(permanent(StatusCode::INVALID_QUEUE_IDENTIFIER));
     }
@@ -64,28 +64,28 @@ pub(super) fn create_submission(
     check_shape(sqe, mqes, page_size)?;
     let queue = SubmissionQueue::new(sqe.qid(), sqe.cqid(), sqe.prp1, sqe.qsize().count());
     queues.add_submission(queue, &board.doorbells);
-    Ok(Reply::Now(0))
+    Ok(Answer::Done(0))
 }
 
-pub(super) fn delete_completion(sqe: &Sqe, board: &Board, queues: &mut Queues) -> Result<Reply, Status> {
+pub(super) fn delete_completion(sqe: &Sqe, board: &Board, queues: &mut Queues) -> Result<Answer, Status> {
     let qid = sqe.qid();
     match queues.completion(qid) {
         Some(queue) if qid != 0 && queue.users > 0 => Err(permanent(StatusCode::INVALID_QUEUE_DELETION)),
         Some(_) if qid != 0 => {
             queues.remove_completion(qid, &board.doorbells);
-            Ok(Reply::Now(0))
+            Ok(Answer::Done(0))
         }
         _ => Err(permanent(StatusCode::INVALID_QUEUE_IDENTIFIER)),
     }
 }
 
-pub(super) fn delete_submission(sqe: &Sqe, board: &Board, queues: &mut Queues) -> Result<Reply, Status> {
+pub(super) fn delete_submission(sqe: &Sqe, board: &Board, queues: &mut Queues) -> Result<Answer, Status> {
     if sqe.qid() == 0 || queues.submission(sqe.qid()).is_none() {
         return Err(permanent(StatusCode::INVALID_QUEUE_IDENTIFIER));
     }
     // Commands are executed whole: none of this queue is in progress.
     queues.remove_submission(sqe.qid(), &board.doorbells);
-    Ok(Reply::Now(0))
+    Ok(Answer::Done(0))
 }
 
 /// Whether an I/O queue may have that identifier.

@@ -81,9 +81,9 @@ impl Core {
     fn finish_delayed(&mut self, reach: &Reach<'_>) -> Result<(), Fatal> {
         self.delayed.age();
         loop {
-            let Self { board, queues, delayed, epoch, .. } = self;
+            let Self { board, queues, admin, delayed, epoch, .. } = self;
             let due = delayed.take_due(|sqid| match queues.pair(sqid) {
-                Some((_, cq)) => has_room(board, cq, *epoch),
+                Some((_, cq)) => has_room(board, admin, cq, *epoch),
                 // Its queue is gone: it ends unseen.
                 None => true,
             });
@@ -99,6 +99,9 @@ impl Core {
                 }
                 Rest::Complete { cid, dw0, status } => {
                     self.complete(reach, sqid, cid, (dw0, status), Spoilt::Not)?;
+                    if status.code() == StatusCode::COMMAND_ABORT_REQUESTED {
+                        self.admin.aborted(sqid, cid);
+                    }
                 }
                 Rest::Show { cqid, address, dwords } => {
                     reach
@@ -115,15 +118,19 @@ impl Core {
     fn serve_io_faulty(&mut self, reach: &Reach<'_>, qid: u16, budget: usize) -> Result<usize, Fatal> {
         let mut done = 0;
         while done < budget {
-            let Self { board, queues, epoch, .. } = self;
+            let Self { board, queues, admin, epoch, .. } = self;
             let Some((sq, cq)) = queues.pair(qid) else { break };
-            if sq.is_empty() || !has_room(board, cq, *epoch) {
+            if sq.is_empty() || !has_room(board, admin, cq, *epoch) {
                 break;
             }
             let mut sqe = Sqe::ZERO;
             sq.fetch(reach, &mut sqe).map_err(|fault| fatal(board, Target::SubmissionQueue { qid }, fault))?;
             board.counters.io_sqes.add(1);
             done += 1;
+            if sq.has_condemned() && sq.take_condemned(sqe.cid) {
+                self.complete_aborted(reach, qid, &sqe)?;
+                continue;
+            }
             if board.step_faults(At::Command(1)) && board.wants_attention() {
                 break;
             }
@@ -226,20 +233,34 @@ impl Core {
     /// Executes a command as if no fault were. None: it completes later.
     fn run(&mut self, reach: &Reach<'_>, sqid: u16, sqe: &Sqe) -> Option<(u32, Status)> {
         if sqid != 0 {
-            let Self { board, namespace, transfer, admin, .. } = self;
-            return Some((0, run_io(reach, board, namespace, transfer, admin, sqid, sqe)));
+            return Some((0, self.run_io_apart(reach, sqid, sqe)));
         }
         let outcome = self.run_admin(reach, sqe)?;
         Some(outcome.map_or_else(|status| (0, status), |dw0| (dw0, Status::SUCCESS)))
     }
 
+    /// Executes an I/O command, out of the way of those that no fault befalls.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn run_io_apart(&mut self, reach: &Reach<'_>, sqid: u16, sqe: &Sqe) -> Status {
+        let Self { board, namespaces, transfer, admin, .. } = self;
+        run_io(reach, board, namespaces, transfer, admin, sqid, sqe)
+    }
+
     /// Executes an I/O command with the first half of its data.
     fn run_torn(&mut self, reach: &Reach<'_>, sqid: u16, sqe: &Sqe) -> (u32, Status) {
         self.transfer.set_torn(true);
-        let Self { board, namespace, transfer, admin, .. } = self;
-        let status = run_io(reach, board, namespace, transfer, admin, sqid, sqe);
+        let status = self.run_io_apart(reach, sqid, sqe);
         self.transfer.set_torn(false);
         (0, status)
+    }
+
+    /// Completes a command that was fetched to be aborted, and the Abort that asked for it.
+    #[cold]
+    pub(super) fn complete_aborted(&mut self, reach: &Reach<'_>, sqid: u16, sqe: &Sqe) -> Result<(), Fatal> {
+        self.fail_with(reach, sqid, sqe, StatusCode::COMMAND_ABORT_REQUESTED.status())?;
+        self.admin.aborted(sqid, sqe.cid);
+        Ok(())
     }
 
     /// Completes a command with a status that it did not earn.

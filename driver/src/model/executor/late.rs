@@ -10,7 +10,7 @@ use super::super::faults::delayed::{Delayed, Rest};
 use super::super::iommu::{Reach, Table};
 use super::super::queues::Queues;
 use super::super::violation::{Target, Violation};
-use super::{Core, has_room, run_io};
+use super::Core;
 use crate::spec::command::{NvmOpcode, Sqe};
 
 /// What a device had in hand when it was told to stop.
@@ -21,7 +21,7 @@ pub(super) struct Late {
     page_size: u64,
     left: u32,
     /// Mappings that had been made by then.
-    watermark: u64,
+    watermark: u32,
     /// Resets of the function before: one more ends it.
     resets: u32,
 }
@@ -73,7 +73,7 @@ impl Core {
             self.board.violations.divert();
             if let Some((sq, cq)) = late.queues.pair(qid)
                 && !sq.is_empty()
-                && has_room(&self.board, cq, late.epoch)
+                && cq.has_room(&self.board.doorbells, late.epoch).unwrap_or(false)
             {
                 match sq.fetch(&reach, &mut sqe) {
                     Ok(()) => self.finish_late(&reach, late, qid, Rest::Execute(sqe)),
@@ -97,8 +97,7 @@ impl Core {
     fn finish_late(&mut self, reach: &Reach<'_>, late: &mut Late, qid: u16, rest: Rest) {
         let (cid, status) = match rest {
             Rest::Execute(sqe) if qid != 0 && sqe.nvm_opcode() == NvmOpcode::READ => {
-                let Self { board, namespace, transfer, admin, .. } = self;
-                (sqe.cid, run_io(reach, board, namespace, transfer, admin, qid, &sqe))
+                (sqe.cid, self.run_io_apart(reach, qid, &sqe))
             }
             Rest::Complete { cid, status, .. } => (cid, status),
             Rest::Execute(_) | Rest::Show { .. } => return,

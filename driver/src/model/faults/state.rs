@@ -73,7 +73,7 @@ pub(in crate::model) struct FaultState {
     late: [AtomicU64; 3],
     table: Arc<Table>,
     /// Mappings that had been made when DMA was last told to end.
-    watermark: AtomicU64,
+    watermark: AtomicU32,
     /// Resets of the function, each of which ends late DMA.
     resets: AtomicU32,
 }
@@ -86,7 +86,7 @@ impl FaultState {
             happened: [const { AtomicU64::new(0) }; Kind::ALL.len()],
             late: [const { AtomicU64::new(0) }; 3],
             table,
-            watermark: AtomicU64::new(0),
+            watermark: AtomicU32::new(0),
             resets: AtomicU32::new(0),
         }
     }
@@ -223,7 +223,7 @@ impl FaultState {
         self.watermark.store(self.table.made(), Ordering::Release);
     }
 
-    pub(in crate::model) fn watermark(&self) -> u64 {
+    pub(in crate::model) fn watermark(&self) -> u32 {
         self.watermark.load(Ordering::Acquire)
     }
 

@@ -10,13 +10,13 @@
 mod reach;
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::dma::{Access, AddressSpace, DmaSpace, Iova, IovaAllocator, IovaRange, MapError};
 
 pub use reach::FaultKind;
-pub(super) use reach::{Extent, Fault, Hint, Piece, Pieces, Reach, write_padded};
+pub(super) use reach::{Extent, Fault, Hint, Piece, Pieces, Reach, Scatter, gather, gather_into, write_padded};
 
 /// The unit of a mapping in bytes.
 const PAGE_SIZE: u64 = 4096;
@@ -72,8 +72,9 @@ struct Mapping {
     range: IovaRange,
     base: NonNull<u8>,
     access: Access,
-    /// How many were made before it in this table.
-    number: u64,
+    /// How many were made before it in this table. 32 bits, with which a mapping is found by a shift; no test makes
+    /// more.
+    number: u32,
 }
 
 impl Mapping {
@@ -81,6 +82,8 @@ impl Mapping {
         Self { ..*self }
     }
 }
+
+const _: () = assert!(size_of::<Mapping>() == 32);
 
 // SAFETY: a mapping is an address with a promise that holds for the process; who may use it, and how long, is
 // decided by the table's lock.
@@ -92,7 +95,7 @@ unsafe impl Sync for Mapping {}
 #[derive(Default)]
 pub(super) struct Table {
     mappings: RwLock<Vec<Mapping>>,
-    made: AtomicU64,
+    made: AtomicU32,
 }
 
 impl Table {
@@ -103,8 +106,14 @@ impl Table {
     }
 
     /// Mappings made so far.
-    pub(super) fn made(&self) -> u64 {
+    pub(super) fn made(&self) -> u32 {
         self.made.load(Ordering::Acquire)
+    }
+
+    /// Keeps everybody from the table until dropped.
+    #[cfg(test)]
+    pub(super) fn close(&self) -> impl Drop + '_ {
+        self.mappings.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until every `Reach` of this moment has been dropped.

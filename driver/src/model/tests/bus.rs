@@ -1,7 +1,10 @@
 //! What a function offers besides registers: revoked doorbells, Function Level Reset, bus mastering, and being cut
 //! off from its address space.
 
-use super::super::{Drive, ModelConfig, Violation};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::super::{Drive, ModelConfig, ModelFunction, Violation};
 use super::host::{Host, Pair, cc, count, small};
 use crate::bus::{BusError, Function};
 use crate::dma::{HostMemory, Region};
@@ -199,6 +202,49 @@ fn no_dma_is_under_way_when_it_has_been_stopped() {
         assert!(bytes.iter().all(|byte| *byte == 0x5A));
         assert_eq!(host.model.violations(), []);
     }
+}
+
+/// Each of the three waits for a turn that holds the table.
+#[test]
+fn whoever_stops_dma_waits_for_what_is_under_way() {
+    let stops: [fn(&ModelFunction); 3] = [
+        |function| function.cut_off(),
+        |function| function.disable_bus_mastering().unwrap(),
+        |function| function.reset().unwrap(),
+    ];
+    for stop in stops {
+        let host = Host::new(small());
+        let table = host.iommu.table();
+        let turn = table.reach();
+        let stopped = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                stop(&host.function);
+                stopped.store(true, Ordering::Release);
+            });
+            // Time enough for one that does not wait.
+            std::thread::sleep(Duration::from_millis(10));
+            assert!(!stopped.load(Ordering::Acquire));
+            drop(turn);
+        });
+        assert!(stopped.load(Ordering::Acquire));
+    }
+}
+
+/// A turn that has seen work, and gets the table only after EN = 0, does nothing with it.
+#[test]
+fn a_turn_asks_again_once_it_has_the_table() {
+    let mut host = Host::driven(small(), Drive::Threaded);
+    let (pair, _data) = loaded(&mut host, 5);
+    let iommu = host.iommu.table();
+    let table = iommu.close();
+    pair.ring();
+    // Time for the turn to come as far as the table.
+    std::thread::sleep(Duration::from_millis(10));
+    host.write_cc(cc(false));
+    drop(table);
+    assert!(host.wait(|host| !host.csts().rdy()));
+    assert_eq!(host.model.counters().reads, 0);
 }
 
 /// A reset of the function, enabled again at once, while the thread is in the midst of the old queues.

@@ -88,6 +88,7 @@ impl Pair {
 pub(super) struct Host {
     pub(super) model: Model,
     pub(super) function: Arc<ModelFunction>,
+    pub(super) iommu: Arc<SoftwareIommu>,
     pub(super) space: Arc<DmaSpace>,
     pub(super) admin: Pair,
 }
@@ -114,7 +115,7 @@ impl Host {
         function.write_u32(offset::AQA, aqa.bits());
         function.write_u64(offset::ASQ, admin.sq.iova().get());
         function.write_u64(offset::ACQ, admin.cq.iova().get());
-        Self { model, function, space, admin }
+        Self { model, function, iommu, space, admin }
     }
 
     pub(super) fn csts(&self) -> Csts {

@@ -90,6 +90,41 @@ impl fmt::Debug for NumberOfQueues {
     }
 }
 
+wire_flags! {
+    /// Supported Capabilities: dword 0 of the completion of Get Features with
+    /// [`Select::SUPPORTED_CAPABILITIES`] (Base 2.1, 5.1.11).
+    pub struct FeatureCapabilities(u32) {
+        /// The feature can be saved.
+        SAVEABLE = 1 << 0;
+        /// The feature has a value for each namespace.
+        NAMESPACE_SPECIFIC = 1 << 1;
+        /// The feature can be changed.
+        CHANGEABLE = 1 << 2;
+    }
+}
+
+codes! {
+    /// Threshold Type Select, THSEL (Base 2.1, 5.1.25.1.3).
+    pub struct ThresholdType(u8) {
+        OVER = 0, "Over Temperature Threshold";
+        UNDER = 1, "Under Temperature Threshold";
+    }
+}
+
+wire_word! {
+    /// Temperature Threshold: dword 11 of Set and Get Features, and dword 0 of the latter's completion (Base 2.1,
+    /// 5.1.25.1.3).
+    #[derive(Debug)]
+    pub struct TemperatureThreshold(u32) {
+        /// Temperature Threshold in kelvins.
+        tmpth / with_tmpth [0, 16]: u16;
+        /// Threshold Temperature Select: 0 the composite temperature, 1 to 8 a sensor, Fh all of them.
+        tmpsel / with_tmpsel [16, 4]: u8;
+        /// Threshold Type Select.
+        thsel / with_thsel [20, 2]: ThresholdType;
+    }
+}
+
 impl Sqe {
     /// Asks for feature `fid` (Base 2.1, 5.1.11). The value comes in dword 0 of the completion, and
     /// for some features in the data buffer.
@@ -125,5 +160,12 @@ impl Sqe {
     /// Set Features, Number of Queues: what is asked for (Base 2.1, 5.1.25.2.1).
     pub const fn number_of_queues(&self) -> NumberOfQueues {
         NumberOfQueues::from_bits(self.cdw11)
+    }
+}
+
+fields! {
+    impl Sqe, cdw11: u32 {
+        /// Host Identifier: Enable Extended Host Identifier, 128 bits instead of 64 (Base 2.1, 5.1.25.1.28).
+        exhid / with_exhid [0, 1]: bool;
     }
 }

@@ -7,23 +7,35 @@
 //! different fields of one name, the getter's name begins with the command's.
 
 mod abort;
+mod arbitration;
 mod features;
+mod firmware;
+mod format;
 mod identify;
 mod log_page;
 mod nvm;
 mod opcode;
 mod queues;
+mod sanitize;
+mod self_test;
 
 use core::mem::{align_of, offset_of, size_of};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-pub use features::{FeatureIdentifier, NumberOfQueues, Select};
+pub use arbitration::Arbitration;
+pub use features::{
+    FeatureCapabilities, FeatureIdentifier, NumberOfQueues, Select, TemperatureThreshold, ThresholdType,
+};
+pub use firmware::CommitAction;
+pub use format::SecureEraseSettings;
 pub use identify::{Cns, Csi};
 pub use log_page::LogPageIdentifier;
 pub use nvm::{DatasetManagementRange, DirectiveType, ProtectionInformation};
 pub use opcode::{AdminOpcode, NvmOpcode};
 pub use queues::QueuePriority;
+pub use sanitize::SanitizeAction;
+pub use self_test::SelfTestCode;
 
 /// The namespace identifier that means every namespace (Base 2.1, 3.2.1.1).
 pub const NSID_ALL: u32 = 0xFFFF_FFFF;

@@ -51,6 +51,14 @@ fn admin_commands_by_their_dwords() {
     assert_eq!(of(get), (0x0A, 0, 0x0000_0106, 0));
     assert_eq!(of(Sqe::abort(4, 0x1234)), (0x08, 0, 0x1234_0004, 0));
     assert_eq!(of(Sqe::asynchronous_event_request()), (0x0C, 0, 0, 0));
+    let format = Sqe::format_nvm(NSID_ALL, 0x21).with_ses(SecureEraseSettings::CRYPTOGRAPHIC);
+    assert_eq!((of(format), format.format_index()), ((0x80, NSID_ALL, 0x2401, 0), 0x21));
+    let sanitize = Sqe::sanitize(SanitizeAction::OVERWRITE).with_owpass(2).with_ovrpat(0xDEAD_BEEF);
+    assert_eq!(of(sanitize.with_ause(true)), (0x84, 0, 0x2B, 0xDEAD_BEEF));
+    let download = Sqe::firmware_image_download(ZeroesBased::<u32>::from_count(1024).unwrap(), 4096);
+    assert_eq!(of(download), (0x11, 0, 1023, 4096));
+    assert_eq!(of(Sqe::firmware_commit(2, CommitAction::ACTIVATE_IMMEDIATELY)), (0x10, 0, 0x1A, 0));
+    assert_eq!(of(Sqe::device_self_test(1, SelfTestCode::EXTENDED)), (0x14, 1, 2, 0));
 }
 
 #[test]
@@ -135,6 +143,23 @@ field_properties! {
     abort_sqid / with_abort_sqid = 0xFFFF;
     abort_cid / with_abort_cid = 0xFFFF_0000;
     nr / with_nr = 0xFF;
+    lbafl / with_lbafl = 0xF;
+    mset / with_mset = 0x10;
+    format_pi / with_format_pi = 0xE0;
+    format_pil / with_format_pil = 0x100;
+    ses / with_ses = 0xE00;
+    lbafu / with_lbafu = 0x3000;
+    sanact / with_sanact = 0x7;
+    ause / with_ause = 0x8;
+    owpass / with_owpass = 0xF0;
+    oipbp / with_oipbp = 0x100;
+    ndas / with_ndas = 0x200;
+    emvs / with_emvs = 0x400;
+    fs / with_fs = 0x7;
+    ca / with_ca = 0x38;
+    bpid / with_bpid = 0x8000_0000;
+    firmware_numd / with_firmware_numd = 0xFFFF_FFFF;
+    self_test_code / with_self_test_code = 0xF;
 }
 
 field_properties! {
@@ -151,6 +176,9 @@ field_properties! {
     idr / with_idr = 0x1;
     idw / with_idw = 0x2;
     ad / with_ad = 0x4;
+    exhid / with_exhid = 0x1;
+    ovrpat / with_ovrpat = 0xFFFF_FFFF;
+    firmware_ofst / with_firmware_ofst = 0xFFFF_FFFF;
 }
 
 field_properties! {
@@ -190,4 +218,11 @@ field_properties! {
     number_of_queues_fields, u32, NumberOfQueues::from_bits;
     nsq / with_nsq = 0xFFFF;
     ncq / with_ncq = 0xFFFF_0000;
+}
+
+field_properties! {
+    temperature_threshold_fields, u32, TemperatureThreshold::from_bits;
+    tmpth / with_tmpth = 0xFFFF;
+    tmpsel / with_tmpsel = 0xF_0000;
+    thsel / with_thsel = 0x30_0000;
 }

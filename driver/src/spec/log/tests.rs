@@ -49,3 +49,45 @@ fn firmware_slots() {
     assert_eq!(log.revision(1).as_deref(), Some("1.0"));
     assert_eq!([0, 2, 8, 255].map(|slot| log.revision(slot)), [const { None }; 4]);
 }
+
+#[test]
+fn more_changed_namespaces_than_fit_are_one_mark() {
+    let list = ChangedNamespaceList::from_nsids([2, 9]);
+    assert_eq!((list.iter().collect::<Vec<_>>(), list.overflowed()), (vec![2, 9], false));
+    assert_eq!(ChangedNamespaceList::from_nsids(1..=1024).iter().count(), 1024);
+    let list = ChangedNamespaceList::from_nsids(1..=1025);
+    assert_eq!((list.iter().collect::<Vec<_>>(), list.overflowed()), (vec![u32::MAX], true));
+}
+
+#[test]
+fn a_self_test_as_it_lies_in_memory() {
+    let mut page = [0u8; 564];
+    page[..2].copy_from_slice(&[0x02, 40]);
+    page[4..8].copy_from_slice(&[0x17, 3, 0x03, 0]);
+    page[8] = 77;
+    page[16] = 1;
+    page[20] = 9;
+    let log = DeviceSelfTestLog::read_from_bytes(&page).unwrap();
+    assert_eq!((log.current(), log.completion), (Some(crate::spec::command::SelfTestCode::EXTENDED), 40));
+    let newest = log.results[0];
+    assert_eq!(newest.status.result(), SelfTestResultCode::SEGMENT_FAILED);
+    assert_eq!(newest.status.code(), crate::spec::command::SelfTestCode::SHORT);
+    assert_eq!((newest.segment, newest.power_on_hours.get()), (3, 77));
+    assert_eq!(newest.valid, SelfTestDiagnostics::NSID | SelfTestDiagnostics::FAILING_LBA);
+    assert_eq!((newest.nsid.get(), newest.failing_lba.get()), (1, 9));
+    assert_eq!(DeviceSelfTestLog::default().current(), None);
+}
+
+field_properties! {
+    sanitize_status_fields, u16, SanitizeStatus::from_bits;
+    state / with_state = 0x7;
+    passes / with_passes = 0xF8;
+    global_data_erased / with_global_data_erased = 0x100;
+    media_verification_canceled / with_media_verification_canceled = 0x200;
+}
+
+field_properties! {
+    self_test_status_fields, u8, SelfTestStatus::from_bits;
+    result / with_result = 0x0F;
+    code / with_code = 0xF0;
+}

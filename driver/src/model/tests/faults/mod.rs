@@ -28,12 +28,6 @@ impl Host {
         self.model.faults().arm(at, life);
     }
 
-    fn turns(&self, count: usize) {
-        for _ in 0..count {
-            self.model.turn();
-        }
-    }
-
     /// Submits Flush commands with these CIDs, runs some turns, and takes what has completed.
     fn flushes(&self, pair: &mut Pair, cids: &[u16]) -> Vec<Cqe> {
         for cid in cids {
