@@ -2,5 +2,6 @@
 //! are counted.
 
 pub mod architecture;
+pub mod chaos;
 pub mod device_tests;
 pub mod instructions;
