@@ -34,6 +34,9 @@ pub const UNSAFE_FILES: &[&str] = &[
     "driver/src/model/store/tests.rs",
     "driver/src/queue/pair/tests.rs",
     "driver/src/queue/prp/tests.rs",
+    "tests/src/fuzz/lists.rs",
+    "tests/src/fuzz/mappings.rs",
+    "tests/src/fuzz/model_commands.rs",
     "tests/tests/no_allocation.rs",
 ];
 

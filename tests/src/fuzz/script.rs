@@ -150,7 +150,7 @@ impl Script {
     fn submit(&mut self, step: u8) {
         let Some(number) = usize::from(step >> 4).checked_rem(self.lanes.len()) else { return };
         let how = self.long();
-        let pages = 1 + how & 7;
+        let pages = 1 + (how & 7);
         let offset = (how >> 8) % (DATA as u64 / 2) & !3;
         let whole = (how >> 3) & 1 == 0;
         let extents: Vec<Extent> = (0..pages)
@@ -193,7 +193,7 @@ impl Script {
         let mut pairs: Vec<&mut QueuePair<u32>> = self.lanes.iter_mut().map(|lane| &mut lane.pair).collect();
         let attended = controller.attend(&mut pairs, self.now, |token| interrupted.push(token));
         for token in interrupted {
-            let ended = self.lanes.iter_mut().filter(|lane| lane.in_flight.remove(&token)).count();
+            let ended: usize = self.lanes.iter_mut().map(|lane| usize::from(lane.in_flight.remove(&token))).sum();
             assert_eq!(ended, 1, "command {token} was interrupted, and had ended");
         }
         if !matches!(attended, Attended::Fine) {
