@@ -37,6 +37,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "tests/src/fuzz/lists.rs",
     "tests/src/fuzz/mappings.rs",
     "tests/src/fuzz/model_commands.rs",
+    "driver/src/queue/ring/loom_tests.rs",
     "tests/tests/no_allocation.rs",
 ];
 
