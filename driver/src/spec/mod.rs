@@ -26,6 +26,7 @@ pub mod events;
 pub mod identify;
 pub mod log;
 pub mod registers;
+pub mod sgl;
 pub mod status;
 mod text;
 mod zeroes_based;
