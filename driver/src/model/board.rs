@@ -10,6 +10,7 @@ use super::doorbells::{Doorbells, Refusal};
 use super::faults::{At, FaultState, Kind, Life};
 use super::iommu::Table;
 use super::orders::{Health, Order};
+use super::power::PowerCut;
 use super::registers::Registers;
 use super::violation::{Violation, Violations};
 use crate::spec::events::AsynchronousEvent;
@@ -49,6 +50,7 @@ pub(super) struct Board {
     presence: AtomicU8,
     /// [`BUS_MASTER`] and [`ATTACHED`].
     path: AtomicU8,
+    power_cuts: Mutex<Vec<PowerCut>>,
     pub(super) doorbells: Doorbells,
     pub(super) counters: Counters,
     pub(super) violations: Violations,
@@ -65,6 +67,7 @@ impl Board {
             inventory: Mutex::new(BTreeSet::from([1])),
             presence: AtomicU8::new(Presence::Here as u8),
             path: AtomicU8::new(BUS_MASTER | ATTACHED),
+            power_cuts: Mutex::default(),
             doorbells: Doorbells::new(config.queues, config.dstrd),
             counters: Counters::default(),
             violations: Violations::default(),
@@ -173,6 +176,20 @@ impl Board {
     /// else; DMA under way is waited for by the caller.
     pub(super) fn reset_function(&self) {
         self.reset_all(&mut self.lock_registers(), Registers::power_on);
+    }
+
+    /// The power goes and comes back: as a Function Level Reset, and the executor carries out `cut` before it looks
+    /// at anything else.
+    pub(super) fn cut_power(&self, cut: PowerCut) {
+        let mut registers = self.lock_registers();
+        self.power_cuts.lock().unwrap_or_else(PoisonError::into_inner).push(cut);
+        self.reset_all(&mut registers, Registers::power_on);
+    }
+
+    /// What [`cut_power`](Self::cut_power) has left to be done. Under the registers' lock, so that nothing is executed
+    /// between the two.
+    pub(super) fn take_power_cuts(&self) -> Vec<PowerCut> {
+        std::mem::take(&mut *self.power_cuts.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn reset_all(&self, registers: &mut Registers, reset: impl FnOnce(&mut Registers)) {

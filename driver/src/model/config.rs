@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use super::io_config::{CacheConfig, DeallocatedRead, IoCommandsConfig, MetadataConfig, SglConfig};
+
 /// Where a model's blocks lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreConfig {
@@ -62,6 +64,18 @@ pub struct ModelConfig {
     pub model_number: String,
     /// Whether there is a volatile write cache: then only a Flush or FUA makes writes durable, else each write is.
     pub volatile_write_cache: bool,
+    /// The cache simulated: what is in it is lost with the power. Without, writes go straight to the store.
+    pub cache_simulation: Option<CacheConfig>,
+    /// Optional commands.
+    pub io_commands: IoCommandsConfig,
+    /// What deallocated blocks read as.
+    pub deallocated_read: DeallocatedRead,
+    /// SGLs.
+    pub sgl: SglConfig,
+    /// Metadata and protection information.
+    pub metadata: MetadataConfig,
+    /// NPWG, one less than the blocks that writes had better be multiples of; 0 is not reported.
+    pub npwg: u16,
     /// NOIOB: the boundary in logical blocks that a command had better not cross; 0 is none.
     pub noiob: u16,
     /// AWUN as it stands in Identify Controller, one less than the logical blocks that are written atomically.
@@ -104,6 +118,12 @@ impl Default for ModelConfig {
             serial: "TENTPEG0001".to_owned(),
             model_number: "Tentpeg Model Controller".to_owned(),
             volatile_write_cache: true,
+            cache_simulation: None,
+            io_commands: IoCommandsConfig::default(),
+            deallocated_read: DeallocatedRead::default(),
+            sgl: SglConfig::default(),
+            metadata: MetadataConfig::default(),
+            npwg: 0,
             noiob: 0,
             awun: 0,
             awupf: 0,
@@ -134,6 +154,18 @@ pub enum ModelError {
         /// Bytes of a block.
         lba_size: u32,
     },
+    /// Metadata of a size that no namespace here has.
+    #[error("a model has no metadata of {size} bytes a block: it must be 0, 8, 16 or 64")]
+    MetadataSize {
+        /// The size asked for.
+        size: u16,
+    },
+    /// A cache is to be simulated that is not there.
+    #[error(
+        "a model without a volatile write cache cannot simulate one: set volatile_write_cache, or leave \
+         cache_simulation away"
+    )]
+    NoCache,
     /// A number outside what its field can hold or the specification allows.
     #[error("a model cannot have {field} {value}: it must be {least} to {greatest}")]
     Field {
@@ -171,6 +203,12 @@ pub enum ModelError {
         path: PathBuf,
         /// Whether it was to be written.
         writable: bool,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// There was no second descriptor of the store's file, for its metadata.
+    #[error("cannot open the store's file a second time: {source}")]
+    CannotShare {
         /// The kernel's reason.
         source: io::Error,
     },
@@ -229,6 +267,7 @@ impl ModelConfig {
                 return Err(ModelError::Field { field, value, least, greatest });
             }
         }
+        self.check_io()?;
         for (field, value, greatest) in [("serial", &self.serial, 20), ("model_number", &self.model_number, 40)] {
             let printable = value.bytes().all(|byte| matches!(byte, 0x20..=0x7E));
             if !(1..=greatest).contains(&value.len()) || !printable {

@@ -39,9 +39,17 @@ counters! {
     writes;
     /// Flush commands fetched.
     flushes;
-    /// Bytes that the PRPs of Read commands covered, as walked and found mapped.
+    /// Compare commands fetched.
+    compares;
+    /// Verify commands fetched.
+    verifies;
+    /// Write Zeroes commands fetched.
+    write_zeroes;
+    /// Dataset Management commands fetched.
+    dataset_managements;
+    /// Bytes that the data pointers of Read commands covered, as walked and found mapped.
     read_bytes;
-    /// Bytes that the PRPs of Write commands covered, as walked and found mapped.
+    /// Bytes that the data pointers of Write commands covered, as walked and found mapped.
     write_bytes;
     /// Bytes that the PRPs of admin commands covered, as walked and found mapped.
     admin_bytes;
@@ -51,6 +59,10 @@ counters! {
     prp_list_pages;
     /// Times that writes were made durable: by Flush, by FUA, or after each write where there is no cache.
     persists;
+    /// SGL descriptors looked at, those in commands included.
+    sgl_descriptors;
+    /// SGL segments read.
+    sgl_segments;
     /// Accesses that the IOMMU refused.
     faults;
     /// I/O commands completed with a status other than success.

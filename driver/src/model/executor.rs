@@ -64,7 +64,7 @@ impl Executor {
         let core = Core {
             board,
             namespaces,
-            transfer: Transfer::default(),
+            transfer: Transfer::new(config.sgl),
             queues: Queues::new(config.queues),
             admin,
             delayed: Delayed::default(),
@@ -101,6 +101,9 @@ impl Core {
         // Held until all is done: who reads RDY = 0 or SHST = 10b must be able to rely on it.
         let mut registers = board.lock_registers();
         board.clear_attention();
+        for cut in board.take_power_cuts() {
+            cut.answer(self.namespaces.lose_power(cut.survivors));
+        }
         match registers.tick() {
             Some(Transition::Start(queues)) => self.start(queues),
             Some(Transition::Stop) => self.stop(),

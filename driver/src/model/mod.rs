@@ -8,35 +8,46 @@
 //! driver's queues or controller, so that the two sides cannot share a mistake.
 //!
 //! From outside in: the `board` holds what the two ends share (`registers`, `doorbells`, counters, violations);
-//! the `executor` takes turns over `queues`; `admin` and the `namespaces` execute commands; `transfer` and `prp` find
-//! their memory through the `iommu`; a `store` holds the blocks. What a model is told from outside comes as `orders`;
-//! what it does wrong when asked to is in [`faults`].
+//! the `executor` takes turns over `queues`; `admin` and the `namespaces` execute commands, `blocks` those that a plain
+//! read or write is not; `transfer`, `prp` and `sgl` find their memory through the `iommu`; `media` makes blocks of
+//! what a `store` holds, with metadata (`protection`) and a write `cache` that `power` can take away. What a model is
+//! told from outside comes as `orders`; what it does wrong when asked to is in [`faults`].
 
 mod admin;
+mod blocks;
 mod board;
+mod cache;
 mod config;
 mod counters;
 mod doorbells;
 mod executor;
 pub mod faults;
 mod function;
+mod io_config;
 mod iommu;
+mod media;
 mod namespace;
 mod namespaces;
 mod orders;
+mod power;
+mod protection;
 mod prp;
 mod queues;
 mod registers;
+mod sgl;
 mod store;
 mod thread;
 mod transfer;
 mod violation;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use board::Board;
 use executor::Executor;
 use function::{SteppedExecutor, step};
+use power::PowerCut;
 use thread::ModelThread;
 
 pub use admin::firmware_image;
@@ -44,10 +55,17 @@ pub use config::{ModelConfig, ModelError, StoreConfig};
 pub use counters::ModelCounters;
 pub use faults::Faults;
 pub use function::ModelFunction;
+pub use io_config::{
+    CacheConfig, DatasetManagementLimits, DeallocatedRead, IoCommandsConfig, MetadataConfig, SglConfig, SglSupport,
+};
 pub use iommu::{FaultKind, SoftwareIommu};
 pub use orders::{ModelHealth, ModelNamespaces, NamespaceError};
+pub use power::{PowerLoss, Survivors};
 pub use prp::PrpPlace;
 pub use violation::{DoorbellId, Target, Violation};
+
+/// How long a caller waits for a power cut before it looks whether the model's thread is still there.
+const POWER_CUT_LOOK: Duration = Duration::from_millis(100);
 
 /// Who runs a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +79,7 @@ pub enum Drive {
 
 enum Runner {
     Stepped(SteppedExecutor),
-    Threaded(#[expect(dead_code, reason = "ends the thread when dropped")] ModelThread),
+    Threaded(ModelThread),
 }
 
 /// A controller in software, at first with one namespace. Dropping it is pulling the drive: its thread ends, its store is
@@ -104,6 +122,31 @@ impl Model {
         match &self.runner {
             Runner::Stepped(executor) => step(executor),
             Runner::Threaded(_) => false,
+        }
+    }
+
+    /// Cuts the power, and gives it back: what only the simulated write cache held is lost but for `survivors` (see
+    /// [`ModelConfig::cache_simulation`]; without one nothing is), and the controller is as after power on, with bus
+    /// mastering off. Returns when it has happened; commands that were not completed by then never are.
+    ///
+    /// # Errors
+    /// What the store answered when survivors were written, or that the model's thread has ended.
+    pub fn power_cut(&self, survivors: Survivors) -> io::Result<PowerLoss> {
+        let (sender, receiver) = mpsc::channel();
+        self.board.cut_power(PowerCut::new(survivors, sender));
+        loop {
+            let ended = match &self.runner {
+                Runner::Stepped(executor) => {
+                    step(executor);
+                    false
+                }
+                Runner::Threaded(thread) => thread.has_ended(),
+            };
+            match receiver.recv_timeout(POWER_CUT_LOOK) {
+                Ok(outcome) => return outcome,
+                Err(_) if ended => return Err(io::Error::other("the model's thread has ended")),
+                Err(_) => {}
+            }
         }
     }
 

@@ -1,36 +1,51 @@
 //! A namespace and the commands of the NVM Command Set (NVM Command Set 1.1, 3.3).
+//!
+//! Here are plain reads and writes: PRPs, no metadata, no cache, bytes in the store as the host has them. All else
+//! is in `blocks`.
 
+use std::io;
+
+use super::blocks::{Blocks, Io};
 use super::board::Board;
 use super::config::{ModelConfig, ModelError};
+use super::io_config::MetadataConfig;
 use super::iommu::Reach;
-use super::store::Store;
+use super::media::Media;
+use super::protection::Protection;
 use super::transfer::{Transfer, permanent};
 use crate::dma::Access;
-use crate::spec::command::{DirectiveType, Fuse, NvmOpcode, Sqe};
+use crate::spec::command::{DirectiveType, NvmOpcode, Sqe};
 use crate::spec::status::{Status, StatusCode};
 
 /// Blocks, the store that holds them, and what may be done with them.
 pub(super) struct Namespace {
-    pub(super) store: Store,
+    pub(super) store: Media,
     /// Logical blocks.
     pub(super) nsze: u64,
     /// Bytes of a block as a power of two.
     pub(super) lbads: u32,
     /// Most bytes that one command may move; `u64::MAX` is no limit.
-    max_transfer: u64,
+    pub(super) max_transfer: u64,
     /// Whether writes may stay in a volatile cache.
     pub(super) cached: bool,
+    /// Not zero where no command is plain.
+    special: u8,
+    /// What is not plain.
+    pub(super) blocks: Blocks,
 }
 
 impl Namespace {
     pub(super) fn new(config: &ModelConfig, max_transfer: u64) -> Result<Self, ModelError> {
         let lbads = config.lba_size.trailing_zeros();
+        let store = Media::open(config)?;
         Ok(Self {
-            store: Store::open(config)?,
+            special: u8::from(!store.is_plain()),
+            store,
             nsze: config.size >> lbads,
             lbads,
             max_transfer,
             cached: config.volatile_write_cache,
+            blocks: Blocks::new(config),
         })
     }
 
@@ -44,14 +59,11 @@ impl Namespace {
         sqid: u16,
         sqe: &Sqe,
     ) -> Result<(), Status> {
-        if sqe.fuse() != Fuse::NORMAL {
-            return Err(permanent(StatusCode::INVALID_FIELD_IN_COMMAND));
-        }
+        // FUSE and PSDT are 0 in what is plain.
         match sqe.nvm_opcode() {
-            NvmOpcode::READ => self.read(reach, board, transfer, sqid, sqe),
-            NvmOpcode::WRITE => self.write(reach, board, transfer, sqid, sqe),
-            NvmOpcode::FLUSH => self.flush(board),
-            _ => Err(permanent(StatusCode::INVALID_COMMAND_OPCODE)),
+            NvmOpcode::READ if sqe.flags | self.special == 0 => self.read(reach, board, transfer, sqid, sqe),
+            NvmOpcode::WRITE if sqe.flags | self.special == 0 => self.write(reach, board, transfer, sqid, sqe),
+            _ => self.execute_other(Io { reach, board, transfer, sqid, sqe }),
         }
     }
 
@@ -96,16 +108,33 @@ impl Namespace {
         if sqe.fua() || !self.cached { self.persist(board) } else { Ok(()) }
     }
 
-    fn flush(&self, board: &Board) -> Result<(), Status> {
-        board.counters.flushes.add(1);
-        self.persist(board)
+    /// Metadata as it is formatted.
+    pub(super) fn metadata(&self) -> &MetadataConfig {
+        self.blocks.metadata()
     }
 
-    /// Makes what was written durable.
+    /// Erases all of its `size` bytes and gives it blocks of 2 ^ `lbads` bytes.
+    #[cold]
+    pub(super) fn reformat(&mut self, size: u64, lbads: u32, metadata: MetadataConfig) -> io::Result<()> {
+        self.store.reformat(size, 1 << lbads, Protection::new(&metadata))?;
+        self.blocks.set_metadata(metadata);
+        self.lbads = lbads;
+        self.nsze = size >> lbads;
+        Ok(())
+    }
+
+    /// Makes all that was written durable.
+    #[cold]
+    pub(super) fn flush(&mut self, board: &Board) -> Result<(), Status> {
+        board.counters.persists.add(1);
+        self.store.flush().map_err(|_| StatusCode::WRITE_FAULT.status())
+    }
+
+    /// Makes what is in the store durable.
     #[inline]
     pub(super) fn persist(&self, board: &Board) -> Result<(), Status> {
         board.counters.persists.add(1);
-        self.store.flush().map_err(|_| StatusCode::WRITE_FAULT.status())
+        self.store.persist().map_err(|_| StatusCode::WRITE_FAULT.status())
     }
 
     /// The bytes of the namespace that a command names: offset and length.
@@ -116,9 +145,16 @@ impl Namespace {
         if len > self.max_transfer {
             return Err(permanent(StatusCode::INVALID_FIELD_IN_COMMAND));
         }
+        self.check_lbas(slba, nlb)?;
+        Ok((slba << self.lbads, len))
+    }
+
+    /// Whether the namespace has these `nlb` blocks from `slba` on.
+    #[inline]
+    pub(super) fn check_lbas(&self, slba: u64, nlb: u64) -> Result<(), Status> {
         if slba >= self.nsze || nlb > self.nsze - slba {
             return Err(permanent(StatusCode::LBA_OUT_OF_RANGE));
         }
-        Ok((slba << self.lbads, len))
+        Ok(())
     }
 }

@@ -9,8 +9,10 @@ use std::io;
 
 use super::board::Board;
 use super::config::{ModelConfig, ModelError};
+use super::io_config::{IoCommandsConfig, MetadataConfig};
 use super::iommu::Reach;
 use super::namespace::Namespace;
+use super::power::{PowerLoss, Survivors};
 use super::transfer::{Transfer, permanent};
 use crate::spec::command::{Fuse, NSID_ALL, NvmOpcode, Sqe};
 use crate::spec::identify::LbaFormat;
@@ -21,11 +23,20 @@ use crate::spec::status::{Status, StatusCode};
 const CLOSED: u64 = u64::MAX;
 
 /// The commands that namespaces execute, and what they do to them.
-pub(super) const NVM_COMMANDS: &[(NvmOpcode, CommandEffects)] = &[
-    (NvmOpcode::FLUSH, CommandEffects::NAMESPACE_SCOPE),
-    (NvmOpcode::WRITE, CommandEffects::NAMESPACE_SCOPE.union(CommandEffects::LOGICAL_BLOCK_CONTENT_CHANGE)),
-    (NvmOpcode::READ, CommandEffects::NAMESPACE_SCOPE),
-];
+fn commands(config: &IoCommandsConfig) -> Vec<(NvmOpcode, CommandEffects)> {
+    let reads = CommandEffects::NAMESPACE_SCOPE;
+    let writes = reads | CommandEffects::LOGICAL_BLOCK_CONTENT_CHANGE;
+    let all = [
+        (true, NvmOpcode::FLUSH, reads),
+        (true, NvmOpcode::WRITE, writes),
+        (true, NvmOpcode::READ, reads),
+        (config.compare, NvmOpcode::COMPARE, reads),
+        (config.write_zeroes, NvmOpcode::WRITE_ZEROES, writes),
+        (config.dataset_management, NvmOpcode::DATASET_MANAGEMENT, writes),
+        (config.verify, NvmOpcode::VERIFY, reads),
+    ];
+    all.into_iter().filter(|(there, ..)| *there).map(|(_, opcode, effects)| (opcode, effects)).collect()
+}
 
 /// A namespace and what the controller knows of it.
 pub(super) struct Entry {
@@ -47,7 +58,7 @@ pub(super) struct Entry {
 
 impl Entry {
     pub(super) fn new(nsid: u32, namespace: Namespace, size: u64) -> Self {
-        let first = LbaFormat { lbads: namespace.lbads as u8, ..LbaFormat::default() };
+        let first = LbaFormat { lbads: namespace.lbads as u8, ms: namespace.metadata().size, rp: 0 };
         let mut formats = vec![first];
         formats.extend(
             [9, 12].into_iter().filter(|lbads| *lbads != first.lbads).map(|lbads| LbaFormat { lbads, ..first }),
@@ -55,17 +66,15 @@ impl Entry {
         Self { key: u64::from(nsid), nsid, namespace, size, formats, format: 0, format_left: None, error_recovery: 0 }
     }
 
-    /// Erases all blocks and takes on format `index`, which it has.
-    pub(super) fn reformat(&mut self, index: usize) -> io::Result<()> {
-        self.namespace.store.erase(self.size)?;
+    /// Erases all blocks and takes on format `index`, which it has, with `metadata` of that format's size.
+    pub(super) fn reformat(&mut self, index: usize, metadata: MetadataConfig) -> io::Result<()> {
+        self.namespace.reformat(self.size, self.formats[index].lbads.into(), metadata)?;
         self.format = index;
-        self.set_size(self.size);
         Ok(())
     }
 
     fn set_size(&mut self, size: u64) {
         self.size = size;
-        self.namespace.lbads = self.formats[self.format].lbads.into();
         self.namespace.nsze = size >> self.namespace.lbads;
     }
 }
@@ -79,13 +88,16 @@ pub(super) struct Namespaces {
     nn: u32,
     /// Why all of them are closed, if they are.
     closed: Option<StatusCode>,
+    /// What they execute.
+    commands: Vec<(NvmOpcode, CommandEffects)>,
 }
 
 impl Namespaces {
     /// Namespace 1 as `config` has it.
     pub(super) fn new(config: &ModelConfig, max_transfer: u64) -> Result<Self, ModelError> {
         let first = Entry::new(1, Namespace::new(config, max_transfer)?, config.size);
-        Ok(Self { entries: vec![first], hint: 0, nn: config.nn, closed: None })
+        let commands = commands(&config.io_commands);
+        Ok(Self { entries: vec![first], hint: 0, nn: config.nn, closed: None, commands })
     }
 
     /// Executes a command of an I/O queue.
@@ -118,28 +130,34 @@ impl Namespaces {
             return Err(permanent(StatusCode::INVALID_FIELD_IN_COMMAND));
         }
         let opcode = sqe.nvm_opcode();
-        if !NVM_COMMANDS.iter().any(|(known, _)| *known == opcode) {
+        if !self.commands.iter().any(|(known, _)| *known == opcode) {
             return Err(permanent(StatusCode::INVALID_COMMAND_OPCODE));
         }
         match opcode {
             NvmOpcode::READ => board.counters.reads.add(1),
             NvmOpcode::WRITE => board.counters.writes.add(1),
             NvmOpcode::FLUSH => board.counters.flushes.add(1),
+            NvmOpcode::COMPARE => board.counters.compares.add(1),
+            NvmOpcode::VERIFY => board.counters.verifies.add(1),
+            NvmOpcode::WRITE_ZEROES => board.counters.write_zeroes.add(1),
+            NvmOpcode::DATASET_MANAGEMENT => board.counters.dataset_managements.add(1),
             _ => {}
         }
         let flush = opcode == NvmOpcode::FLUSH;
         if !(flush && sqe.nsid == NSID_ALL) {
             self.find(sqe.nsid)?;
         }
-        let mut named =
-            self.entries.iter().filter(|entry| matches!(sqe.nsid, nsid if nsid == entry.nsid || nsid == NSID_ALL));
-        if named.clone().any(|entry| entry.format_left.is_some()) {
+        let named = |entry: &Entry| sqe.nsid == entry.nsid || sqe.nsid == NSID_ALL;
+        if self.entries.iter().any(|entry| named(entry) && entry.format_left.is_some()) {
             return Err(StatusCode::FORMAT_IN_PROGRESS.status());
         }
         // A Flush is the one command that a sanitize operation does not stop (Base 2.1, 8.1.24.3).
         match self.closed {
             Some(code) if !flush => Err(code.status()),
-            _ => named.try_for_each(|entry| entry.namespace.persist(board)),
+            _ => {
+                let mut named = self.entries.iter_mut().filter(|entry| named(entry));
+                named.try_for_each(|entry| entry.namespace.flush(board))
+            }
         }
     }
 
@@ -217,8 +235,24 @@ impl Namespaces {
     }
 
     /// Makes everything that was written durable.
-    pub(super) fn flush(&self) -> io::Result<()> {
-        self.entries.iter().try_for_each(|entry| entry.namespace.store.flush())
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.entries.iter_mut().try_for_each(|entry| entry.namespace.store.flush())
+    }
+
+    /// The power goes, for all of them.
+    pub(super) fn lose_power(&mut self, survivors: Survivors) -> io::Result<PowerLoss> {
+        let mut all = PowerLoss::default();
+        for entry in &mut self.entries {
+            let loss = entry.namespace.store.lose_power(survivors)?;
+            all.lost += loss.lost;
+            all.survived += loss.survived;
+        }
+        Ok(all)
+    }
+
+    /// The commands that they execute, and what these do to them.
+    pub(super) fn commands(&self) -> &[(NvmOpcode, CommandEffects)] {
+        &self.commands
     }
 
     fn sort_out(&mut self) {

@@ -94,6 +94,8 @@ impl PrpWalk {
         self.pages
     }
 
+    /// On its own, so that its loop has the registers to itself.
+    #[inline(never)]
     fn walk_lists(&mut self, reach: &Reach<'_>, page: u64, pointer: u64, mut rest: u64) -> Result<(), PrpError> {
         if !pointer.is_multiple_of(ENTRY) {
             return Err(PrpError::Offset { place: PrpPlace::ListPointer, entry: pointer });

@@ -33,6 +33,13 @@ impl ModelThread {
     }
 }
 
+impl ModelThread {
+    /// Whether it runs no more, although nobody told it to end.
+    pub(super) fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+}
+
 impl Drop for ModelThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);

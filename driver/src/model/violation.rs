@@ -10,6 +10,8 @@ use super::iommu::{Fault, FaultKind};
 use super::prp::PrpPlace;
 use crate::dma::Access;
 use crate::spec::registers::DoorbellKind;
+use crate::spec::sgl::SglDescriptor;
+use crate::spec::status::StatusCode;
 
 /// Violations that are kept: the first are the telling ones.
 const KEPT: usize = 1024;
@@ -45,6 +47,20 @@ pub enum Target {
     },
     /// The data of command `cid` of queue `sqid`.
     Data {
+        /// The command's queue.
+        sqid: u16,
+        /// The command.
+        cid: u16,
+    },
+    /// An SGL segment of command `cid` of queue `sqid`.
+    SglSegment {
+        /// The command's queue.
+        sqid: u16,
+        /// The command.
+        cid: u16,
+    },
+    /// The separate metadata of command `cid` of queue `sqid`.
+    Metadata {
         /// The command's queue.
         sqid: u16,
         /// The command.
@@ -114,6 +130,30 @@ pub enum Violation {
         /// Its value.
         entry: u64,
     },
+    /// An SGL descriptor that cannot be, or not where it is (Base 2.1, 4.3.2).
+    Sgl {
+        /// The command's queue.
+        sqid: u16,
+        /// The command.
+        cid: u16,
+        /// Its address; 0 for the one in the command.
+        at: u64,
+        /// The descriptor.
+        descriptor: SglDescriptor,
+        /// What the command was answered.
+        code: StatusCode,
+    },
+    /// An SGL that describes another length than the transfer's (Base 2.1, 4.3.2).
+    SglLength {
+        /// The command's queue.
+        sqid: u16,
+        /// The command.
+        cid: u16,
+        /// Bytes that it describes.
+        described: u64,
+        /// Bytes of the transfer.
+        wanted: u64,
+    },
     /// An access outside what is mapped, or against its rights.
     Dma {
         /// What the model was after.
@@ -170,6 +210,8 @@ impl fmt::Display for Target {
             Self::CompletionQueue { qid } => write!(f, "CQ {qid}"),
             Self::PrpList { sqid, cid } => write!(f, "the PRP list of command {cid:#x} of SQ {sqid}"),
             Self::Data { sqid, cid } => write!(f, "the data of command {cid:#x} of SQ {sqid}"),
+            Self::SglSegment { sqid, cid } => write!(f, "an SGL segment of command {cid:#x} of SQ {sqid}"),
+            Self::Metadata { sqid, cid } => write!(f, "the metadata of command {cid:#x} of SQ {sqid}"),
         }
     }
 }
@@ -197,6 +239,15 @@ impl fmt::Display for Violation {
             }
             Self::PrpOffset { sqid, cid, place, entry } => {
                 write!(f, "command {cid:#x} of SQ {sqid}: the PRP entry {entry:#x} ({place:?}) has a wrong offset")
+            }
+            Self::Sgl { sqid, cid, at, descriptor, code } => {
+                write!(
+                    f,
+                    "command {cid:#x} of SQ {sqid}: the SGL descriptor at {at:#x} is wrong: {code}: {descriptor:?}"
+                )
+            }
+            Self::SglLength { sqid, cid, described, wanted } => {
+                write!(f, "command {cid:#x} of SQ {sqid}: its SGL describes {described} bytes and not {wanted}")
             }
             Self::Dma { target, address, wanted, kind } => {
                 let access = if wanted.contains(Access::DEVICE_WRITES) { "written" } else { "read" };

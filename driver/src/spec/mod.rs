@@ -25,6 +25,7 @@ pub mod completion;
 pub mod events;
 pub mod identify;
 pub mod log;
+pub mod protection;
 pub mod registers;
 pub mod sgl;
 pub mod status;

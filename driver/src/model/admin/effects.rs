@@ -3,9 +3,8 @@
 
 use zerocopy::IntoBytes;
 
-use super::super::namespaces::NVM_COMMANDS;
 use super::features::Features;
-use crate::spec::command::{AdminOpcode, FeatureCapabilities, FeatureIdentifier, LogPageIdentifier};
+use crate::spec::command::{AdminOpcode, FeatureCapabilities, FeatureIdentifier, LogPageIdentifier, NvmOpcode};
 use crate::spec::log::{CommandEffects, CommandsSupportedAndEffectsLog, FeatureEffects, LogPageSupport};
 
 /// Admin commands and what they do.
@@ -61,12 +60,12 @@ pub(super) fn supported_log_pages() -> Vec<u8> {
     page.as_bytes().to_vec()
 }
 
-pub(super) fn commands() -> Vec<u8> {
+pub(super) fn commands(io: &[(NvmOpcode, CommandEffects)]) -> Vec<u8> {
     let mut log = CommandsSupportedAndEffectsLog::default();
     for (opcode, effects) in ADMIN_COMMANDS {
         log.admin[usize::from(opcode.raw())] = *effects | CommandEffects::SUPPORTED;
     }
-    for (opcode, effects) in NVM_COMMANDS {
+    for (opcode, effects) in io {
         log.io[usize::from(opcode.raw())] = *effects | CommandEffects::SUPPORTED;
     }
     log.as_bytes().to_vec()

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use super::super::io_config::MetadataConfig;
 use super::super::namespaces::Namespaces;
 use super::super::transfer::permanent;
 use super::{Answer, LateCompletion};
@@ -20,7 +21,26 @@ struct Format {
     cid: Option<u16>,
     nsids: Vec<u32>,
     index: usize,
+    metadata: MetadataSettings,
     left: u32,
+}
+
+/// How a format transfers and protects metadata, where there is any.
+#[derive(Clone, Copy)]
+struct MetadataSettings {
+    extended: bool,
+    protection_type: u8,
+    first_eight: bool,
+}
+
+impl MetadataSettings {
+    fn of_size(self, size: u16) -> MetadataConfig {
+        let Self { extended, protection_type, first_eight } = self;
+        match size {
+            0 => MetadataConfig::default(),
+            _ => MetadataConfig { size, extended, protection_type, first_eight },
+        }
+    }
 }
 
 /// Formats in progress.
@@ -76,7 +96,9 @@ impl Formats {
         for nsid in &nsids {
             namespaces.set_format_left(*nsid, Some(100));
         }
-        self.formats.push(Format { cid: Some(sqe.cid), nsids, index, left: self.delay });
+        let metadata =
+            MetadataSettings { extended: sqe.mset(), protection_type: sqe.format_pi(), first_eight: sqe.format_pil() };
+        self.formats.push(Format { cid: Some(sqe.cid), nsids, index, metadata, left: self.delay });
         Ok(Answer::Later)
     }
 
@@ -94,7 +116,9 @@ impl Formats {
             for nsid in &format.nsids {
                 outcome = outcome.and(match namespaces.get_mut(*nsid) {
                     Some(entry) => {
-                        entry.reformat(format.index).map(|()| 0).map_err(|_| StatusCode::WRITE_FAULT.status())
+                        let metadata = format.metadata.of_size(entry.formats[format.index].ms);
+                        let formatted = entry.reformat(format.index, metadata);
+                        formatted.map(|()| 0).map_err(|_| StatusCode::WRITE_FAULT.status())
                     }
                     // It was removed meanwhile.
                     None => Err(permanent(StatusCode::INVALID_FIELD_IN_COMMAND)),

@@ -13,9 +13,9 @@ use super::sanitize::SANICAP;
 use crate::spec::ZeroesBased;
 use crate::spec::command::{Cns, Csi, NSID_ALL, Sqe};
 use crate::spec::identify::{
-    ActiveNamespaceList, ControllerType, Ctratt, DescriptorWriter, Flbas, FlushBehavior, Fna, IDENTIFY_LENGTH,
+    ActiveNamespaceList, ControllerType, Ctratt, DescriptorWriter, Dlfeat, Flbas, FlushBehavior, Fna, IDENTIFY_LENGTH,
     IdentifyController, IdentifyControllerNvm, IdentifyNamespace, IdentifyNamespaceNvm, Lpa, NamespaceIdentifier,
-    Nsattr, Oacs, Oaes, Oncs, Vwc,
+    Nsattr, Nsfeat, Oacs, Oaes, Oncs, Vwc,
 };
 use crate::spec::registers::Vs;
 use crate::spec::status::{Status, StatusCode};
@@ -49,14 +49,24 @@ struct Identifiers {
 /// Who the controller and its namespaces are.
 pub(super) struct Identity {
     controller: IdentifyController,
+    controller_nvm: IdentifyControllerNvm,
     serial: String,
+    dlfeat: Dlfeat,
+    npwg: ZeroesBased<u16>,
     noiob: u16,
 }
 
 impl Identity {
     pub(super) fn new(config: &ModelConfig) -> Self {
         let uuid = identifiers(&config.serial, 1).uuid;
-        Self { controller: controller(config, uuid), serial: config.serial.clone(), noiob: config.noiob }
+        Self {
+            controller: controller(config, uuid),
+            controller_nvm: controller_nvm(config),
+            serial: config.serial.clone(),
+            dlfeat: config.dlfeat(),
+            npwg: ZeroesBased::<u16>::from_raw(config.npwg),
+            noiob: config.noiob,
+        }
     }
 
     /// The structure that `sqe` asks for, from a controller that runs firmware `revision`.
@@ -100,8 +110,7 @@ impl Identity {
             }
             Cns::IO_COMMAND_SET_CONTROLLER => {
                 nvm()?;
-                let structure = IdentifyControllerNvm { ver: Vs::new(1, 1, 0), ..IdentifyControllerNvm::default() };
-                structure.as_bytes().to_vec()
+                self.controller_nvm.as_bytes().to_vec()
             }
             Cns::INDEPENDENT_NAMESPACE => described(&|entry| {
                 let mut page = vec![0; IDENTIFY_LENGTH];
@@ -124,12 +133,18 @@ impl Identity {
     fn structure(&self, entry: &Entry) -> IdentifyNamespace {
         let Identifiers { nguid, eui64, .. } = identifiers(&self.serial, entry.nsid);
         let nsze = entry.namespace.nsze;
+        let metadata = entry.namespace.metadata();
         let mut data = IdentifyNamespace {
             nsze,
             ncap: nsze,
             nuse: nsze,
             nlbaf: ZeroesBased::<u8>::from_raw((entry.formats.len() - 1) as u8),
-            flbas: Flbas::default().with_fidxl(entry.format as u8),
+            flbas: Flbas::default().with_fidxl(entry.format as u8).with_metadata_extended(metadata.extended),
+            mc: metadata.mc(),
+            dpc: metadata.dpc(),
+            dps: metadata.dps(),
+            dlfeat: self.dlfeat,
+            npwg: self.npwg,
             // Bit 7: the percentage of a format that is left is told.
             fpi: 0x80 | entry.format_left.unwrap_or(0),
             noiob: self.noiob,
@@ -139,6 +154,9 @@ impl Identity {
             eui64,
             ..IdentifyNamespace::default()
         };
+        if self.npwg.raw() != 0 {
+            data.nsfeat = Nsfeat::OPTIMAL_PERFORMANCE;
+        }
         data.lbaf[..entry.formats.len()].copy_from_slice(&entry.formats);
         data
     }
@@ -195,7 +213,8 @@ fn controller(config: &ModelConfig, uuid: [u8; 16]) -> IdentifyController {
         fwug: FWUG,
         sanicap: SANICAP,
         nn: config.nn,
-        oncs: Oncs::SAVE_AND_SELECT | Oncs::TIMESTAMP,
+        oncs: Oncs::SAVE_AND_SELECT | Oncs::TIMESTAMP | config.oncs(),
+        sgls: config.sgl.sgls(),
         fna: Fna::CRYPTOGRAPHIC_ERASE,
         awun: ZeroesBased::<u16>::from_raw(config.awun),
         awupf: ZeroesBased::<u16>::from_raw(config.awupf),
@@ -210,6 +229,15 @@ fn controller(config: &ModelConfig, uuid: [u8; 16]) -> IdentifyController {
         && data.set_model_number(&config.model_number)
         && data.set_nvm_subsystem_nqn(&format!("nqn.2014-08.org.nvmexpress:uuid:{a}-{b}-{c}-{d}-{e}"));
     debug_assert!(texts, "the configuration was checked");
+    data
+}
+
+fn controller_nvm(config: &ModelConfig) -> IdentifyControllerNvm {
+    let mut data = IdentifyControllerNvm { ver: Vs::new(1, 1, 0), ..IdentifyControllerNvm::default() };
+    let commands = &config.io_commands;
+    if let Some(limits) = commands.dataset_management_limits.filter(|_| commands.dataset_management) {
+        (data.dmrl, data.dmrsl, data.dmsl) = (limits.dmrl, limits.dmrsl, limits.dmsl);
+    }
     data
 }
 

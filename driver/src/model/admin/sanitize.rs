@@ -133,7 +133,7 @@ impl Sanitize {
             *left -= 1;
             return false;
         }
-        let erased = namespaces.iter().try_for_each(|entry| entry.namespace.store.erase(entry.size));
+        let erased = namespaces.iter_mut().try_for_each(|entry| entry.namespace.store.erase(entry.size));
         if erased.is_err() || board.health().failing_sanitize {
             self.stage = Stage::Failed { unrestricted: self.begun.ause() };
             namespaces.close(Some(StatusCode::SANITIZE_FAILED));

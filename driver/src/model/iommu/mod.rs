@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::dma::{Access, AddressSpace, DmaSpace, Iova, IovaAllocator, IovaRange, MapError};
 
 pub use reach::FaultKind;
-pub(super) use reach::{Extent, Fault, Hint, Piece, Pieces, Reach, gather, write_padded};
+pub(super) use reach::{Extent, Fault, Hint, Piece, Pieces, Reach, Scatter, gather, gather_into, write_padded};
 
 /// The unit of a mapping in bytes.
 const PAGE_SIZE: u64 = 4096;

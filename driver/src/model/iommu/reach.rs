@@ -187,6 +187,13 @@ pub(in crate::model) struct Piece<'a> {
     reach: PhantomData<&'a ()>,
 }
 
+impl<'a> Piece<'a> {
+    /// The bytes of a buffer of our own, which nobody else uses meanwhile.
+    pub(in crate::model) fn over(bytes: &'a mut [u8]) -> Self {
+        Self { base: NonNull::from(&mut *bytes).cast(), len: bytes.len(), reach: PhantomData }
+    }
+}
+
 impl Piece<'_> {
     #[inline]
     pub(in crate::model) fn base(&self) -> NonNull<u8> {
@@ -229,7 +236,7 @@ impl Pieces {
     }
 
     /// Finds all of `extents`, none of them touched before the last is found.
-    #[inline]
+    #[inline(always)]
     pub(in crate::model) fn resolve<'a>(
         &'a mut self,
         reach: &'a Reach<'_>,
@@ -252,6 +259,18 @@ impl Pieces {
         }
         Ok(&self.list)
     }
+
+    /// [`resolve`](Self::resolve), out of the way of those who do it for every command.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::model) fn resolve_rarely<'a>(
+        &'a mut self,
+        reach: &'a Reach<'_>,
+        extents: &[Extent],
+        wanted: Access,
+    ) -> Result<&'a [Piece<'a>], Fault> {
+        self.resolve(reach, extents, wanted)
+    }
 }
 
 /// Writes `bytes` to the first of `pieces`, and zeroes to what is left of them.
@@ -267,16 +286,51 @@ pub(in crate::model) fn write_padded(pieces: &[Piece<'_>], mut bytes: &[u8]) {
     }
 }
 
+/// Copies from `pieces`, in order, until `to` is full or the pieces are at their end.
+pub(in crate::model) fn gather_into(pieces: &[Piece<'_>], to: &mut [u8]) {
+    let mut done = 0;
+    for piece in pieces {
+        let part = &mut to[done..];
+        let len = part.len().min(piece.len);
+        // SAFETY: `len` is at most the piece's length (see `Piece`) and that of `part`, which is ours.
+        unsafe { ptr::copy_nonoverlapping(piece.base.as_ptr(), part.as_mut_ptr(), len) };
+        done += len;
+    }
+}
+
+/// Copies bytes into pieces one after the other, from call to call.
+pub(in crate::model) struct Scatter<'a> {
+    pieces: &'a [Piece<'a>],
+    /// Bytes of the first piece that are written already.
+    done: usize,
+}
+
+impl<'a> Scatter<'a> {
+    pub(in crate::model) fn new(pieces: &'a [Piece<'a>]) -> Self {
+        Self { pieces, done: 0 }
+    }
+
+    /// Writes `bytes` where the call before ended. What the pieces have no room for is left out.
+    pub(in crate::model) fn write(&mut self, mut bytes: &[u8]) {
+        while let Some(piece) = self.pieces.first()
+            && !bytes.is_empty()
+        {
+            let (now, later) = bytes.split_at(bytes.len().min(piece.len - self.done));
+            // SAFETY: the piece has `piece.len` bytes (see `Piece`), of which `now` takes no more than are left.
+            unsafe { ptr::copy_nonoverlapping(now.as_ptr(), piece.base.as_ptr().add(self.done), now.len()) };
+            self.done += now.len();
+            if self.done == piece.len {
+                (self.pieces, self.done) = (&self.pieces[1..], 0);
+            }
+            bytes = later;
+        }
+    }
+}
+
 /// Reads the whole of `pieces`, one after the other.
 #[cold]
 pub(in crate::model) fn gather(pieces: &[Piece<'_>]) -> Vec<u8> {
     let mut bytes = vec![0; pieces.iter().map(|piece| piece.len).sum()];
-    let mut left = &mut bytes[..];
-    for piece in pieces {
-        let (now, later) = left.split_at_mut(piece.len);
-        // SAFETY: the piece has `piece.len` bytes (see `Piece`), and so does `now`, which is ours.
-        unsafe { ptr::copy_nonoverlapping(piece.base.as_ptr(), now.as_mut_ptr(), piece.len) };
-        left = later;
-    }
+    gather_into(pieces, &mut bytes);
     bytes
 }

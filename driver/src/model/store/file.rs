@@ -11,10 +11,14 @@ use super::super::iommu::Piece;
 
 /// Pieces in one system call.
 const BATCH: usize = 64;
+/// Bytes of zeroes written at a time, where there are no holes.
+const ZEROES: usize = 1 << 20;
 
-/// The first `size` bytes of a file that is at least so long. Its length is never changed.
+/// A part of a file that is long enough for it. The file's length is never changed.
 pub(in crate::model) struct FileStore {
     file: File,
+    /// Where in the file the part begins.
+    start: u64,
     writable: bool,
 }
 
@@ -38,7 +42,13 @@ impl FileStore {
         if metadata.len() < size {
             return Err(ModelError::TooShort { path: path.to_owned(), len: metadata.len(), size });
         }
-        Ok(Self { file, writable })
+        Ok(Self { file, start: 0, writable })
+    }
+
+    /// The part of the same file that begins at `start`.
+    pub(super) fn behind(&self, start: u64) -> Result<Self, ModelError> {
+        let file = self.file.try_clone().map_err(|source| ModelError::CannotShare { source })?;
+        Ok(Self { file, start, writable: self.writable })
     }
 
     #[inline]
@@ -47,43 +57,51 @@ impl FileStore {
     }
 
     pub(super) fn read(&self, offset: u64, pieces: &[Piece<'_>]) -> io::Result<()> {
-        self.transfer(libc::preadv, offset, pieces)
+        self.transfer(libc::preadv, self.start + offset, pieces)
     }
 
     pub(super) fn write(&self, offset: u64, pieces: &[Piece<'_>]) -> io::Result<()> {
-        self.transfer(libc::pwritev, offset, pieces)
+        self.transfer(libc::pwritev, self.start + offset, pieces)
     }
 
     pub(super) fn flush(&self) -> io::Result<()> {
         if self.writable { self.file.sync_data() } else { Ok(()) }
     }
 
-    /// Punches a hole as long as the namespace, or writes zeroes where the file system has no holes.
-    pub(super) fn erase(&self, size: u64) -> io::Result<()> {
-        let too_long = || io::Error::from_raw_os_error(libc::EFBIG);
-        let len = libc::off_t::try_from(size).map_err(|_| too_long())?;
+    /// Makes bytes zero: a hole where the file system has holes, written zeroes elsewhere.
+    pub(super) fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        let start = self.start + offset;
+        let signed = |value| libc::off_t::try_from(value).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
+        let (at, count) = (signed(start)?, signed(len)?);
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: a call on a descriptor of ours that passes no memory.
-        if unsafe { libc::fallocate(self.file.as_raw_fd(), mode, 0, len) } == 0 {
+        // SAFETY: a call by number on our own descriptor; no memory is passed.
+        if unsafe { libc::fallocate(self.file.as_raw_fd(), mode, at, count) } == 0 {
             return Ok(());
         }
         let error = io::Error::last_os_error();
         if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
             return Err(error);
         }
-        let zeroes = [0; 1 << 16];
-        let mut offset = 0;
-        while offset < size {
-            let now = (size - offset).min(zeroes.len() as u64);
-            self.file.write_all_at(&zeroes[..now as usize], offset)?;
-            offset += now;
+        self.fill_zero(start, len)
+    }
+
+    fn fill_zero(&self, start: u64, len: u64) -> io::Result<()> {
+        let zeroes = vec![0; ZEROES.min(len as usize)];
+        let mut done = 0;
+        while done < len {
+            let part = (len - done).min(zeroes.len() as u64);
+            self.file.write_all_at(&zeroes[..part as usize], start + done)?;
+            done += part;
         }
         Ok(())
     }
 
     /// Whether the file has `size` bytes: its length is never changed.
     pub(super) fn resize(&self, size: u64) -> io::Result<()> {
-        if self.file.metadata()?.len() < size {
+        if self.file.metadata()?.len() < self.start.saturating_add(size) {
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));
         }
         Ok(())

@@ -6,6 +6,9 @@ use std::ptr::{self, NonNull};
 use super::super::config::ModelError;
 use super::super::iommu::Piece;
 
+/// The unit in which memory is given back, in bytes: the kernel's page or a multiple of it.
+const PAGE: usize = 64 << 10;
+
 /// Zeroes until written.
 pub(in crate::model) struct MemoryStore {
     base: NonNull<u8>,
@@ -43,15 +46,6 @@ impl MemoryStore {
         Ok(Self { base, len })
     }
 
-    /// Gives every page back to the kernel, whose next one is of zeroes.
-    pub(super) fn erase(&self) -> io::Result<()> {
-        // SAFETY: the whole of a private mapping of ours, to whose bytes there is no reference.
-        match unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_DONTNEED) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-
     pub(super) fn resize(&mut self, size: u64) -> io::Result<()> {
         let len = usize::try_from(size).ok().filter(|len| isize::try_from(*len).is_ok());
         let len = len.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
@@ -81,6 +75,30 @@ impl MemoryStore {
             // SAFETY: as in `read`.
             unsafe { ptr::copy_nonoverlapping(piece.base().as_ptr(), stored.as_ptr(), piece.len()) }
         });
+    }
+
+    /// Makes bytes zero; whole pages are given back to the kernel.
+    pub(super) fn discard(&self, offset: u64, len: u64) {
+        let range = usize::try_from(offset).ok().zip(usize::try_from(len).ok());
+        let inside = range.filter(|(offset, len)| offset.checked_add(*len).is_some_and(|end| end <= self.len));
+        let (start, len) = inside.expect("the namespace is as large as its store, and commands are checked against it");
+        let end = start + len;
+        // The mapping begins on a page.
+        let (first, last) = (start.next_multiple_of(PAGE), end / PAGE * PAGE);
+        let zero = |from: usize, to: usize| {
+            // SAFETY: `from..to` lies in `start..end`, and so in the mapping, of which there are no references.
+            unsafe { self.base.add(from).write_bytes(0, to - from) }
+        };
+        if first >= last {
+            return zero(start, end);
+        }
+        zero(start, first);
+        zero(last, end);
+        // SAFETY: whole pages of our own mapping; private and anonymous ones read as zeroes afterwards.
+        let given = unsafe { libc::madvise(self.base.add(first).as_ptr().cast(), last - first, libc::MADV_DONTNEED) };
+        if given != 0 {
+            zero(first, last);
+        }
     }
 
     /// Calls `copy` for each piece with the stored bytes that belong to it.

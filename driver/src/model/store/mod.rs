@@ -28,9 +28,24 @@ impl Store {
     pub(super) fn open(config: &ModelConfig) -> Result<Self, ModelError> {
         Ok(match &config.store {
             StoreConfig::Memory => Self::Memory(MemoryStore::new(config.size)?),
-            StoreConfig::File { path, writable } => Self::File(FileStore::open(path, *writable, config.size)?),
+            StoreConfig::File { path, writable } => {
+                Self::File(FileStore::open(path, *writable, config.file_layout().1)?)
+            }
             StoreConfig::Null => Self::Null,
         })
+    }
+
+    /// The place of the metadata that belongs to this store, if `config` asks for any.
+    pub(super) fn open_metadata(&self, config: &ModelConfig) -> Result<Option<Self>, ModelError> {
+        let bytes = config.metadata_bytes();
+        if bytes == 0 {
+            return Ok(None);
+        }
+        Ok(Some(match self {
+            Self::Memory(_) => Self::Memory(MemoryStore::new(bytes)?),
+            Self::File(file) => Self::File(file.behind(config.file_layout().0)?),
+            Self::Null => Self::Null,
+        }))
     }
 
     /// Whether it takes writes.
@@ -68,12 +83,15 @@ impl Store {
         }
     }
 
-    /// Makes all of its `size` bytes zeroes.
-    #[cold]
-    pub(super) fn erase(&self, size: u64) -> io::Result<()> {
+    /// Makes `len` bytes from `offset` on zero, without room of their own where the store can give it back. The
+    /// caller has checked that this lies within the size.
+    pub(super) fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         match self {
-            Self::Memory(memory) => memory.erase(),
-            Self::File(file) => file.erase(size),
+            Self::Memory(memory) => {
+                memory.discard(offset, len);
+                Ok(())
+            }
+            Self::File(file) => file.discard(offset, len),
             Self::Null => Ok(()),
         }
     }
