@@ -34,10 +34,11 @@ pub const UNSAFE_FILES: &[&str] = &[
     "driver/src/model/store/tests.rs",
     "driver/src/queue/pair/tests.rs",
     "driver/src/queue/prp/tests.rs",
+    "driver/src/queue/ring/loom_tests.rs",
+    "tests/probes/ring.rs",
     "tests/src/fuzz/lists.rs",
     "tests/src/fuzz/mappings.rs",
     "tests/src/fuzz/model_commands.rs",
-    "driver/src/queue/ring/loom_tests.rs",
     "tests/tests/no_allocation.rs",
 ];
 

@@ -1,10 +1,12 @@
-//! PRP lists against a device's walk.
+//! PRP lists and SGLs against a device's walk.
 
 use std::ptr::NonNull;
 
 use tentpeg_driver::dma::{DmaView, Iova};
 use tentpeg_driver::queue::Extent;
 use tentpeg_driver::queue::prp::{self, DataPointer, ListPages};
+use tentpeg_driver::queue::sgl::{self, SglSupport};
+use tentpeg_driver::spec::sgl::{SglDescriptor, SglDescriptorSubType, SglDescriptorType};
 
 use super::Input;
 
@@ -38,7 +40,10 @@ impl GuardedList {
         let view = unsafe { DmaView::new(base, bytes) };
         let result = use_it(ListPages { view, iova: Iova::new(LIST).expect("not 0") });
         let after = page + bytes / 8;
-        assert!(self.words[..page].iter().chain(&self.words[after..]).all(|word| *word == GUARD), "a guard was touched");
+        assert!(
+            self.words[..page].iter().chain(&self.words[after..]).all(|word| *word == GUARD),
+            "a guard was touched"
+        );
         result
     }
 
@@ -118,20 +123,90 @@ pub fn prp_sgl(data: &[u8]) {
     let mut input = Input::new(data);
     let page_size = input.choice(&[4096u64, 8192, 16384, 65536]);
     let pages = u64::from(input.u8()) % (MOST_PAGES + 1);
+    let support = SglSupport {
+        alignment: input.choice(&[1, 4]),
+        max_descriptors: Some(u32::from(input.u8())).filter(|most| *most != 0),
+    };
+    let max_transfer = 1 << (12 + input.u8() % 16);
     let extents = extents(&mut input, page_size);
+    check_prps(&extents, page_size, pages);
+    check_sgl(&extents, support, max_transfer, page_size, pages);
+}
+
+fn check_prps(extents: &[Extent], page_size: u64, pages: u64) {
     let mut list = GuardedList::new(page_size, pages);
-    let built = list.lend(|pages| prp::build(&extents, page_size, || pages));
-    let entries = prp_entries(&extents, page_size);
+    let built = list.lend(|pages| prp::build(extents, page_size, || pages));
+    let entries = prp_entries(extents, page_size);
     let room = room(pages, page_size);
     match built {
         Ok(pointer) => {
             let entries = entries.unwrap_or_else(|| panic!("{extents:?} have no PRPs"));
             assert!(entries <= 1 || entries <= room, "{entries} entries, {room} places");
             let len = extents.iter().map(|extent| extent.len).sum();
-            assert_eq!(walk_prps(&list, pointer, len), Runs::of(&extents));
+            assert_eq!(walk_prps(&list, pointer, len), Runs::of(extents));
         }
         Err(error) => assert!(entries.is_none_or(|entries| entries > room.max(1)), "{error}: {extents:?}"),
     }
+}
+
+fn check_sgl(extents: &[Extent], support: SglSupport, max_transfer: u64, page_size: u64, pages: u64) {
+    let mut list = GuardedList::new(page_size, pages);
+    let built = list.lend(|pages| sgl::build(extents, support, max_transfer, page_size, pages));
+    let most = u64::from(support.max_descriptors.unwrap_or(u32::MAX));
+    let sum = extents.iter().map(|extent| u128::from(extent.len)).sum::<u128>();
+    let fits = extents.iter().all(|extent| {
+        let aligned = (extent.iova.get() | extent.len).is_multiple_of(support.alignment);
+        extent.len != 0 && aligned && extent.iova.get().checked_add(extent.len).is_some()
+    });
+    let per_page = page_size / SglDescriptor::LENGTH as u64;
+    let room: u64 = (0..pages).map(|page| if page + 1 == pages { per_page } else { per_page - 1 }).sum();
+    let count = extents.len() as u64;
+    let possible = fits && sum <= max_transfer.into() && count <= most && count <= room.max(1);
+    match built {
+        Ok(first) => {
+            assert!(possible, "{extents:?} have no SGL");
+            assert_eq!(walk_sgl(&list, first, count), Runs::of(extents));
+        }
+        Err(error) => assert!(!possible, "{error}: {extents:?}"),
+    }
+}
+
+/// Reads segments to their end. Each must lie in one list page, and only the last may be called so.
+fn walk_sgl(list: &GuardedList, first: SglDescriptor, most: u64) -> Runs {
+    let mut runs = Runs::default();
+    let mut blocks = 0;
+    let mut data = |descriptor: SglDescriptor| {
+        blocks += 1;
+        assert!(blocks <= most && descriptor.length > 0);
+        runs.add(descriptor.address, descriptor.length.into());
+    };
+    let mut next = Some(first);
+    while let Some(pointer) = next.take() {
+        assert_eq!(pointer.subtype(), SglDescriptorSubType::ADDRESS);
+        let last = match pointer.kind() {
+            SglDescriptorType::DATA_BLOCK => {
+                data(pointer);
+                break;
+            }
+            SglDescriptorType::SEGMENT => false,
+            SglDescriptorType::LAST_SEGMENT => true,
+            other => panic!("{other:?} is none of ours"),
+        };
+        let (start, bytes) = (pointer.address, u64::from(pointer.length));
+        assert!(bytes > 0 && bytes.is_multiple_of(16) && start.is_multiple_of(16));
+        assert_eq!(start / list.page_size, (start + bytes - 1) / list.page_size, "a segment crosses a page");
+        for at in (start..start + bytes).step_by(SglDescriptor::LENGTH) {
+            let descriptor = SglDescriptor::from_words([list.word(at), list.word(at + 8)]);
+            if descriptor.kind() == SglDescriptorType::DATA_BLOCK {
+                data(descriptor);
+            } else {
+                assert!(!last && at + 16 == start + bytes, "a pointer that is not the last of its segment");
+                next = Some(descriptor);
+            }
+        }
+        assert!(last || next.is_some(), "a segment that is not the last leads nowhere");
+    }
+    runs
 }
 
 /// Entries of data that fit into list pages.

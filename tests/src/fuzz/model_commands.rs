@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use tentpeg_driver::bus::{Doorbell, Function};
 use tentpeg_driver::dma::{Access, Backing, DmaSpace, DmaView, HostMemory, PageSize, Region};
-use tentpeg_driver::model::{Drive, FaultKind, Model, ModelConfig, ModelFunction, SoftwareIommu, Target, Violation};
+use tentpeg_driver::model::{
+    CacheConfig, Drive, FaultKind, MetadataConfig, Model, ModelConfig, ModelFunction, SglConfig, SglSupport,
+    SoftwareIommu, Target, Violation,
+};
 use tentpeg_driver::spec::ZeroesBased;
 use tentpeg_driver::spec::command::{QueuePriority, Sqe};
 use tentpeg_driver::spec::registers::{Aqa, Cc, DoorbellKind, doorbell_offset, offset};
@@ -94,17 +97,11 @@ pub fn model_commands(data: &[u8]) {
     let Ok(model) = Model::new(config, Drive::Stepped, &iommu) else { return };
     let (function, space) = (model.function(), iommu.space());
     let region = |access| space.register(Middle::new(), access).expect("an empty address space");
-    let pairs = (0..QUEUES).map(|_| Pair { sq: region(Access::DEVICE_READS), cq: region(Access::DEVICE_WRITES), tail: 0 });
+    let pairs =
+        (0..QUEUES).map(|_| Pair { sq: region(Access::DEVICE_READS), cq: region(Access::DEVICE_WRITES), tail: 0 });
     let data = [region(Access::all()), region(Access::DEVICE_READS), region(Access::DEVICE_WRITES)];
-    let mut host = Host {
-        pairs: pairs.collect(),
-        data,
-        shadow: vec![0; PAGES * PAGE],
-        bells: Vec::new(),
-        dstrd,
-        model,
-        function,
-    };
+    let mut host =
+        Host { pairs: pairs.collect(), data, shadow: vec![0; PAGES * PAGE], bells: Vec::new(), dstrd, model, function };
     if input.u8() & 1 == 0 {
         host.enable();
         host.create_queues();
@@ -122,8 +119,28 @@ pub fn model_commands(data: &[u8]) {
 }
 
 fn config(input: &mut Input) -> ModelConfig {
-    let how = input.u8();
+    let (how, format) = (input.u8(), input.u8());
     ModelConfig {
+        sgl: SglConfig {
+            support: [SglSupport::Byte, SglSupport::Dword, SglSupport::NotSupported, SglSupport::Byte]
+                [usize::from(format & 3)],
+            bit_bucket: format & 4 == 0,
+            oversize: format & 8 != 0,
+            metadata_byte_aligned: true,
+            metadata_sgl: true,
+            offset: format & 16 != 0,
+        },
+        metadata: if format & 0xE0 == 0 {
+            MetadataConfig::default()
+        } else {
+            MetadataConfig {
+                size: [8, 8, 16, 64][usize::from(format >> 5 & 3)],
+                extended: format & 0x80 != 0,
+                protection_type: format >> 2 & 3,
+                first_eight: format & 1 != 0,
+            }
+        },
+        cache_simulation: (how & 0x10 != 0).then_some(CacheConfig { blocks: 16 }),
         size: 256 << 10,
         lba_size: if how & 1 == 0 { 512 } else { 4096 },
         mdts: if how & 2 == 0 { 5 } else { how >> 2 & 7 },
