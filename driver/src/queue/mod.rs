@@ -28,3 +28,6 @@ pub use prp::Extent;
 pub use ranges::{RangeError, RangeList};
 pub use reach::{ReachEnd, ReachEnded};
 pub use slots::Cid;
+
+#[cfg(test)]
+mod model_tests;

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::ReachEnded;
 use super::limits::{ControllerLimits, PointerError};
-use super::prp::{self, Extent, ListPages, PrpError};
+use super::prp::{self, DataPointer, Extent, ListPages, PrpError};
 use super::ring::{CQE, CompletionRing, SQE, SubmissionRing};
 use super::sgl::{self, SglSupport};
 use super::slots::{Cid, Slots, Stray};
@@ -14,7 +14,6 @@ use crate::bus::{BusError, Doorbell, Function};
 use crate::dma::{Access, HostMemory, HostMemoryError, Iova, Region, RegisterError};
 use crate::spec::command::{Psdt, Sqe};
 use crate::spec::registers::{Cap, DoorbellKind, doorbell_offset};
-use crate::spec::sgl::SglDescriptor;
 use crate::spec::status::Status;
 
 /// Why a queue pair was not made.
@@ -235,16 +234,16 @@ impl<T: Copy + Default> QueuePair<T> {
             return Err(SubmitError::NoSlot { slots: self.slots.count() });
         };
         if !extents.is_empty() {
-            match prp::build(extents, self.page_size, || self.list_of(slot)) {
-                Ok(pointer) => {
-                    sqe.prp1 = pointer.prp1;
-                    sqe.prp2 = pointer.prp2;
-                }
-                // MPTR, where there is one, addresses one contiguous buffer either way.
+            let pointer = match prp::build(extents, self.page_size, || self.list_of(slot)) {
+                Ok(pointer) => pointer,
                 Err(error) => {
-                    sqe = sqe.with_sgl1(self.scatter(extents, slot, error)?).with_psdt(Psdt::SGL_MPTR_BUFFER);
+                    // MPTR, where there is one, addresses one contiguous buffer either way.
+                    sqe = sqe.with_psdt(Psdt::SGL_MPTR_BUFFER);
+                    self.scatter(extents, slot, error)?
                 }
-            }
+            };
+            sqe.prp1 = pointer.prp1;
+            sqe.prp2 = pointer.prp2;
         }
         let Some(cid) = self.slots.take(token, self.now) else {
             return Err(SubmitError::NoSlot { slots: self.slots.count() });
@@ -330,11 +329,14 @@ impl<T: Copy + Default> QueuePair<T> {
         self.memory.set_quiet();
     }
 
-    /// The SGL of memory that has no PRPs, for the reason `prp`.
+    /// The SGL of memory that has no PRPs, for the reason `prp`, as the two words that stand where PRPs would.
     #[cold]
-    fn scatter(&self, extents: &[Extent], slot: u16, prp: PrpError) -> Result<SglDescriptor, PointerError> {
+    fn scatter(&self, extents: &[Extent], slot: u16, prp: PrpError) -> Result<DataPointer, PointerError> {
         let support = self.sgl.ok_or(PointerError::Prp(prp))?;
-        Ok(sgl::build(extents, support, self.max_transfer, self.page_size, self.list_of(slot))?)
+        let list = self.list_of(slot);
+        let descriptor = sgl::build(extents, support, self.max_transfer, self.page_size, list)?;
+        let [prp1, prp2] = descriptor.words();
+        Ok(DataPointer { prp1, prp2 })
     }
 
     #[cold]

@@ -11,6 +11,7 @@ use crate::dma::{AddressSpace, DmaSpace, IovaAllocator, IovaRange, MapError};
 use crate::queue::sgl::SglError;
 use crate::spec::ZeroesBased;
 use crate::spec::completion::StatusField;
+use crate::spec::sgl::SglDescriptor;
 use crate::spec::status::StatusCode;
 
 /// A function without registers: it notes the doorbells that were rung.
