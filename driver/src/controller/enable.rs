@@ -195,7 +195,7 @@ fn ready_timeout(function: &dyn Function, cap: Cap, config: &ControllerConfig) -
     } else {
         cap.timeout()
     };
-    said.max(config.least_ready_timeout)
+    said.min(config.longest_wait).max(config.least_ready_timeout)
 }
 
 /// The memory page to use: the smallest that the controller has and that is no smaller than the host's own.

@@ -200,6 +200,27 @@ fn a_shutdown_that_never_ends_is_a_named_timeout() {
     assert!(error.to_string().contains("within 1 ms"), "{error}");
 }
 
+/// RTD3E and CAP.TO are the device's word: by RTD3E alone it could have a shutdown wait for 71 minutes.
+#[test]
+fn what_a_controller_asks_for_has_a_limit() {
+    let short = Duration::from_millis(1);
+    let config = ControllerConfig {
+        shutdown_timeout: short,
+        least_ready_timeout: short,
+        longest_wait: Duration::from_millis(2),
+        ..ControllerConfig::default()
+    };
+    let slow = rig(ModelConfig { ready_delay: u32::MAX, to: 255, ..ModelConfig::default() });
+    let error = Controller::enable(slow.model.function(), config.clone()).err().unwrap().to_string();
+    assert!(error.contains("within 2 ms"), "{error}");
+
+    let rig = rig(ModelConfig { shutdown_delay: u32::MAX, ready_delay: 0, ..ModelConfig::default() });
+    let mut controller = Controller::enable(rig.model.function(), config).unwrap();
+    controller.identify.rtd3e = u32::MAX;
+    let error = controller.shutdown().unwrap_err().to_string();
+    assert!(error.contains("within 2 ms"), "{error}");
+}
+
 /// Field failure 4, as far as it is seen before anything is running.
 #[test]
 fn nobody_behind_the_registers() {

@@ -39,6 +39,10 @@ pub const UNSAFE_FILES: &[&str] = &[
     "driver/src/queue/prp/tests.rs",
     "driver/src/queue/sgl/tests.rs",
     "driver/src/queue/ring/loom_tests.rs",
+    "tests/probes/ring.rs",
+    "tests/src/fuzz/lists.rs",
+    "tests/src/fuzz/mappings.rs",
+    "tests/src/fuzz/model_commands.rs",
     "tests/tests/no_allocation.rs",
 ];
 
