@@ -125,7 +125,7 @@ impl Drive {
         let serial = controller.identify().sn;
         let known = serial.trim_ascii_end() == self.shape.model.serial.as_bytes();
         let found = controller.namespaces().ok().and_then(|namespaces| match &namespaces[..] {
-            [namespace] if namespace.nsid == 1 => namespace.limits.clone().ok(),
+            [namespace] if namespace.nsid == 1 => namespace.limits.ok(),
             _ => None,
         });
         let found = found.map(|limits| (*controller.limits(), limits));
