@@ -2,6 +2,7 @@
 
 mod file_store;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tentpeg_driver::controller::{Controller, ControllerConfig, ControllerError, Namespace};
@@ -91,6 +92,11 @@ impl Device {
             return Err(OpenError::NoNamespace { device: name, reason });
         };
         Ok(Self { name, controller, namespace, limits, writable, moves_data, space: iommu.space(), model, created })
+    }
+
+    /// The file that was made for it.
+    pub(crate) fn created_file(&self) -> Option<PathBuf> {
+        self.created.as_ref().map(|created| created.path().to_owned())
     }
 
     /// The file that was made for it stays: opening has come to its end.

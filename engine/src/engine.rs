@@ -1,5 +1,6 @@
 //! An engine: one device, its lane, its segments, and the memory that requests can name.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -86,6 +87,8 @@ pub struct DeviceInfo {
     pub queue_pairs: u16,
     /// Commands that can be in flight on the lane.
     pub depth: usize,
+    /// The file that opening created for it, where it did.
+    pub created_file: Option<PathBuf>,
 }
 
 /// An open device with one lane.
@@ -157,6 +160,7 @@ impl Engine {
             moves_data: device.moves_data,
             queue_pairs: device.controller.queue_pairs(),
             depth: pair.slots(),
+            created_file: device.created_file(),
         };
         // A model has no label: the one segment is the whole of it.
         let segment = Segment {

@@ -15,7 +15,7 @@ use tentpeg_engine::{ByteSize, Engine, Lane, Memory, OpenError};
 use thiserror::Error;
 
 use crate::both_sides::{BothSides, Start};
-use crate::device::{self, DeviceError, Geometry, require_writable};
+use crate::device::{self, DeviceError, Geometry, NewFile, NotRemoved, require_writable};
 use crate::failure::IoError;
 use crate::interrupt::Interrupt;
 use crate::memory_budget::Available;
@@ -121,6 +121,14 @@ pub enum BenchError {
     /// Device: it did not stop in the orderly way.
     #[error("closing the device: {0}")]
     Close(ControllerError),
+    /// The file that was created for it is still there.
+    #[error("{cause}; {left}")]
+    NotUndone {
+        /// Why there is no result.
+        cause: Box<BenchError>,
+        /// What is left.
+        left: NotRemoved,
+    },
 }
 
 impl From<OpenError> for BenchError {
@@ -146,7 +154,25 @@ pub fn run(args: &BenchArgs, interrupt: &Interrupt) -> Result<Report, BenchError
             (engine, Some(lane))
         }
     };
+    let new = NewFile::of(&engine);
+    measured(args, interrupt, engine, lane, began).map_err(|cause| match new.remove() {
+        Ok(_) => cause,
+        Err(left) => BenchError::NotUndone { cause: Box::new(cause), left },
+    })
+}
+
+/// Measures an open device, and closes it.
+fn measured(
+    args: &BenchArgs,
+    interrupt: &Interrupt,
+    engine: Engine,
+    lane: Option<Lane>,
+    began: Instant,
+) -> Result<Report, BenchError> {
     let plan = Plan::new(args, Geometry::of(&engine))?;
+    if args.fill {
+        device::require_bytes("fill", &engine)?;
+    }
     if plan.writes() || args.fill {
         require_writable(&engine)?;
     }

@@ -69,6 +69,11 @@ pub(super) struct Created {
 }
 
 impl Created {
+    /// The file.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The file stays.
     pub(super) fn keep(mut self) {
         self.keep = true;

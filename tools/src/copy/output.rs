@@ -1,7 +1,8 @@
 //! Where bytes that were read go: standard output, or a file that appears whole or not at all.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +25,8 @@ impl Output {
             let stdout = io::stdout();
             return if stdout.is_terminal() { Err(CopyError::Terminal) } else { Ok(Self::Stdout(stdout)) };
         }
-        match fs::symlink_metadata(path) {
+        let replaced = fs::symlink_metadata(path);
+        match &replaced {
             Ok(metadata) if !metadata.is_file() => return Err(CopyError::NotReplaceable(path.to_owned())),
             Ok(_) if !force => return Err(CopyError::Exists(path.to_owned())),
             _ => {}
@@ -41,9 +43,27 @@ impl Output {
             .map_err(|source| CopyError::File {
                 step: "create a file in",
                 name: folder.display().to_string(),
+                source: plain(source),
+            })?;
+        if let Ok(replaced) = replaced {
+            // What takes the place of a file is as accessible as that was.
+            let set = temporary.as_file().set_permissions(replaced.permissions());
+            set.map_err(|source| CopyError::File {
+                step: "set the mode of",
+                name: path.display().to_string(),
                 source,
             })?;
+        }
         Ok(Self::File { temporary, path: path.to_owned(), force })
+    }
+
+    /// What stands at `path`, or standard output is; `None`: nothing that can be looked at.
+    pub(super) fn metadata(path: &Path) -> Option<Metadata> {
+        if path == Path::new("-") {
+            let duplicate = io::stdout().as_fd().try_clone_to_owned().ok()?;
+            return File::from(duplicate).metadata().ok();
+        }
+        fs::metadata(path).ok()
     }
 
     /// What it is called.
@@ -84,4 +104,13 @@ impl Output {
             }
         }
     }
+}
+
+/// What the kernel said, without the name of the temporary file.
+fn plain(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::NotFound {
+        return io::Error::new(error.kind(), "the folder does not exist");
+    }
+    let inner = error.get_ref().and_then(|inner| inner.source()).and_then(|inner| inner.downcast_ref::<io::Error>());
+    inner.and_then(io::Error::raw_os_error).map_or(error, io::Error::from_raw_os_error)
 }

@@ -1,6 +1,6 @@
 //! `tentpeg read`: a range of a device into a file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
@@ -49,6 +49,13 @@ pub fn run(args: &ReadArgs, interrupt: &Interrupt) -> Result<Copied, CopyError> 
             _ => format!("give --length {down} or {}", down.saturating_add(block)),
         }
     })?;
+    if let Some(metadata) = Output::metadata(&args.output)
+        && let Some(path) = device::own_file(&args.device, &metadata)
+    {
+        let name =
+            if args.output == Path::new("-") { "standard output".into() } else { args.output.display().to_string() };
+        return Err(CopyError::OwnFile { name, path });
+    }
     let output = Output::open(&args.output, args.force)?;
     let left = match &output {
         Output::File { path, .. } => format!("{} is as it was", path.display()),

@@ -19,7 +19,7 @@ use super::pool::Pool;
 use super::runner::{Observer, Runner};
 use super::source::{Source, SourceError};
 use crate::both_sides::{BothSides, Start};
-use crate::device::{self, DeviceError};
+use crate::device::{self, DeviceError, NewFile, NotRemoved};
 use crate::interrupt::Interrupt;
 use crate::memory_budget::{Available, MemoryError, Need};
 use crate::progress;
@@ -87,7 +87,7 @@ fn any_number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("write a whole number from 0 to {}", u64::MAX))
 }
 
-/// Why there is no replay. Nothing was written to the device, and none was created but where [`Allocate`](Self::Allocate) says so.
+/// Why there is no replay. Nothing was written to the device, and none was created that is there still, but where [`NotUndone`](Self::NotUndone) says so.
 #[derive(Debug, Error)]
 pub enum ReplayError {
     /// Caller: sizes that do not go together.
@@ -129,9 +129,17 @@ pub enum ReplayError {
     /// Caller: more memory than there is.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// Host: no memory for the pool, though enough seemed available. A file that was to be created has been.
+    /// Host: no memory for the pool, though enough seemed available.
     #[error("no memory for the pool: {0}")]
     Allocate(#[from] tentpeg_engine::MemoryError),
+    /// The file that was created for it is still there.
+    #[error("{cause}; {left}")]
+    NotUndone {
+        /// Why there is no replay.
+        cause: Box<ReplayError>,
+        /// What is left.
+        left: NotRemoved,
+    },
 }
 
 /// What would fit on a device.
@@ -159,8 +167,12 @@ pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayErr
 
     let config = EngineConfig { max_batches: args.pool.get() as usize + SPARE_BATCHES, ..EngineConfig::default() };
     let engine = Engine::open(&uri, config).map_err(DeviceError::from)?;
-    check_device(&engine, &geometry)?;
-    let mut pool = Pool::allocate(&engine, &geometry)?;
+    let new = NewFile::of(&engine);
+    let ready = check_device(&engine, &geometry).and_then(|()| Ok(Pool::allocate(&engine, &geometry)?));
+    let mut pool = ready.map_err(|cause| match new.remove() {
+        Ok(_) => cause,
+        Err(left) => ReplayError::NotUndone { cause: Box::new(cause), left },
+    })?;
 
     let bar = progress::over_things(requests.total(), "requests");
     let mut watch = Watch { interrupt, bar };
