@@ -19,6 +19,7 @@ use crate::device::{self, DeviceError, Geometry, NewFile, NotRemoved, require_wr
 use crate::failure::IoError;
 use crate::interrupt::Interrupt;
 use crate::memory_budget::Available;
+use crate::options::number;
 use crate::report::{MemoryUsed, Report, Row, Value};
 use crate::resident::Resident;
 use crate::units::Time;
@@ -69,28 +70,28 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value_t = Mode::Read)]
     pub mode: Mode,
     /// Of 100 requests, how many read; with --mode mixed [default: 70]
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", value_parser = number::<u8>(0, 100u64), allow_hyphen_values = true)]
     pub read_percent: Option<u8>,
     /// Size of a request, a multiple of the device's logical block
-    #[arg(long, default_value = "4KiB", value_name = "SIZE")]
+    #[arg(long, default_value = "4KiB", value_name = "SIZE", allow_hyphen_values = true)]
     pub block: ByteSize,
     /// Requests in flight
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 128, value_parser = number::<u32>(1, plan::MAX_DEPTH), allow_hyphen_values = true)]
     pub depth: u32,
     /// Requests of one submit [default: a quarter of the depth, at most 32]
-    #[arg(long)]
+    #[arg(long, value_parser = number::<u32>(1, plan::MAX_DEPTH), allow_hyphen_values = true)]
     pub batch: Option<u32>,
     /// How long to go on, with its unit: 500ms, 10s, 2min [default: 5s]
-    #[arg(long, conflicts_with = "requests")]
+    #[arg(long, conflicts_with = "requests", allow_hyphen_values = true)]
     pub time: Option<Time>,
     /// How many requests to make, instead of a time
-    #[arg(long)]
+    #[arg(long, value_parser = number::<u64>(1, u64::MAX), allow_hyphen_values = true)]
     pub requests: Option<u64>,
     /// Write the whole device once before, so that reads find blocks that are there
     #[arg(long)]
     pub fill: bool,
     /// Where random offsets start from; the same seed gives the same requests
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = number::<u64>(0, u64::MAX), allow_hyphen_values = true)]
     pub seed: u64,
     /// Who turns the lane
     #[arg(long, value_enum, default_value_t = LaneOf::Thread)]

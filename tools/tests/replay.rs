@@ -96,7 +96,7 @@ fn the_table_has_what_a_reader_looks_for() {
     assert_eq!(row("hits"), "2 (33.3%)");
     assert_eq!((row("reads"), row("writes")), ("2".to_owned(), "4".to_owned()));
     assert_eq!(row("commands"), "6 issued, 6 SQEs fetched");
-    assert_eq!(row("commands a block"), "1");
+    assert_eq!(row("commands a block"), "1.00");
     assert_eq!(row("a token's KV cache"), "32 B");
     assert_eq!(row("path of the bytes"), "device ↔ host memory (model, memory store)");
     assert_eq!(row("errors"), "0");

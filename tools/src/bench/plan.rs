@@ -12,7 +12,7 @@ use crate::report::{Row, Value};
 use crate::units::{About, Time};
 
 /// Requests in flight that can be asked for: more than any controller takes.
-const MAX_DEPTH: u32 = 65_536;
+pub const MAX_DEPTH: u32 = 65_536;
 /// Of 100 mixed requests, how many read unless a user says otherwise.
 const READ_PERCENT: u8 = 70;
 /// How long to go on unless a user says otherwise.

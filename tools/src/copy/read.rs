@@ -21,10 +21,10 @@ pub struct ReadArgs {
     /// The device, such as model:path=FILE for one in a file that exists
     pub device: String,
     /// Where to start, in bytes or with a unit (4096, 1MiB): a multiple of the device's logical block
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub offset: ByteSize,
     /// How much to read: a multiple of the device's logical block
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub length: ByteSize,
     /// Where to write it; `-` is standard output. A file appears when all of it is there, or not at all
     #[arg(long, default_value = "-", value_name = "FILE")]
@@ -87,11 +87,11 @@ fn transfer(engine: &Engine, range: Range, mut output: Output, interrupt: &Inter
         let bytes = &mut bytes[..chunk.length];
         window.view(chunk).read(0, bytes);
         if !interrupt.is_set() {
-            output.write(bytes)?;
+            output.write(bytes, interrupt)?;
         }
         bar.inc(chunk.length as u64);
     }
-    // What completed after the interrupt was not passed on.
+    // What completed after the interrupt was not passed on, or not in whole.
     let interrupted = window.ended() < range.length || interrupt.is_set();
     if !interrupted {
         output.finish()?;

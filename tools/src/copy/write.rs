@@ -22,13 +22,13 @@ pub struct WriteArgs {
     /// The device, such as model:path=FILE,size=4GiB, which creates FILE, or model:path=FILE,overwrite for one that exists
     pub device: String,
     /// Where to start, in bytes or with a unit (4096, 1MiB): a multiple of the device's logical block
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub offset: ByteSize,
     /// What to write; `-` is standard input
     #[arg(long, default_value = "-", value_name = "FILE")]
     pub input: PathBuf,
     /// How much of the input to write, from its start [default: all; needed for a pipe]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub length: Option<ByteSize>,
     /// Fill the last block with zeroes where the input ends within it, instead of refusing
     #[arg(long)]

@@ -21,6 +21,11 @@ impl Errors {
         }
     }
 
+    /// Counts `count` more of those before, whose messages nobody has kept.
+    pub fn count_more(&mut self, count: u64) {
+        self.count += count;
+    }
+
     /// How many there were.
     pub fn count(&self) -> u64 {
         self.count
@@ -43,6 +48,10 @@ impl Errors {
     pub(super) fn rows(&self) -> Vec<Row> {
         let mut rows = vec![Row::both("errors", "errors", Value::Count(self.count))];
         rows.extend(self.messages.iter().map(|message| Row::table("", Value::Text(message.clone()))));
+        let more = self.count - self.messages.len() as u64;
+        if more > 0 {
+            rows.push(Row::table("", Value::Text(format!("and {more} more"))));
+        }
         rows.push(Row::json("error_messages", Value::Texts(self.messages.clone())));
         rows
     }
