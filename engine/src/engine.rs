@@ -303,6 +303,12 @@ impl Engine {
         lock(&self.device).as_ref().map(|device| device.model.counters())
     }
 
+    /// What the host last said when it failed the store of a model, such as `the file disk.img: No space left on device`; `None`: it
+    /// never did, or the device is no model.
+    pub fn store_error(&self) -> Option<String> {
+        lock(&self.device).as_ref().and_then(|device| device.model.store_error())
+    }
+
     /// What a driver must never do and this one did, as the model recorded it. Empty, or there is a mistake in
     /// Tentpeg.
     pub fn violations(&self) -> Vec<Violation> {

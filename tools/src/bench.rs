@@ -239,6 +239,7 @@ fn report_of(
         ..Report::default()
     };
     report.add_both_sides(both_sides);
+    engine.store_error().iter().for_each(|host| report.errors.explain(host));
     report
 }
 

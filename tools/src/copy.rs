@@ -21,7 +21,6 @@ use crate::device::{DeviceError, Geometry, NotRemoved};
 use crate::failure::IoError;
 use crate::memory_budget::Bound;
 use crate::report::{Report, Value};
-use crate::units::About;
 
 /// A range of a device, in whole blocks and within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,8 +141,8 @@ pub enum CopyError {
     },
     /// Caller: more memory than there is.
     #[error(
-        "{length} bytes written to a device in memory need {needed} bytes with what is in flight, but {} ({usable} bytes) can be \
-         used, by {bound}: write less, or to a file (path=FILE)", About(*usable)
+        "{length} bytes written to a device in memory need {} with what is in flight, but {} can be used, by {bound}: \
+         write less, or to a file (path=FILE)", Value::Bytes(*needed), Value::Bytes(*usable)
     )]
     NoRoom {
         /// Bytes to write.
@@ -173,6 +172,14 @@ pub enum CopyError {
         cause: Box<CopyError>,
         /// What is left.
         left: NotRemoved,
+    },
+    /// Host: what it said when it failed the device's store.
+    #[error("{cause}; {host}")]
+    Host {
+        /// What the device made of it.
+        cause: Box<CopyError>,
+        /// The host's reason.
+        host: String,
     },
     /// Caller: a file is in the way.
     #[error("{} exists: give --force to replace it", .0.display())]
@@ -231,6 +238,16 @@ pub enum CopyError {
 impl From<OpenError> for CopyError {
     fn from(error: OpenError) -> Self {
         Self::Device(error.into())
+    }
+}
+
+impl CopyError {
+    /// The same, with what the host said, where it is the host that has failed `engine`'s store.
+    fn with_host(self, engine: &Engine) -> Self {
+        match engine.store_error() {
+            Some(host) => Self::Host { cause: Box::new(self), host },
+            None => self,
+        }
     }
 }
 

@@ -66,12 +66,11 @@ pub enum DeviceError {
 /// Opens a device that is there already: never creates a file.
 ///
 /// # Errors
-/// [`DeviceError::Open`], or [`DeviceError::WouldCreate`] where the URI names a file that does not exist, with a size.
+/// [`DeviceError::Open`], or [`DeviceError::WouldCreate`] where the URI names a file that does not exist.
 pub fn open_existing(command: &'static str, uri: &str, config: EngineConfig) -> Result<Engine, DeviceError> {
     let parsed: DeviceUri = uri.parse().map_err(OpenError::from)?;
     match file_of(&parsed) {
-        // Without a size nothing would be created; the engine says what is missing.
-        Some((path, Some(_))) if is_missing(path) => Err(DeviceError::WouldCreate { command, path: path.to_owned() }),
+        Some((path, _)) if is_missing(path) => Err(DeviceError::WouldCreate { command, path: path.to_owned() }),
         _ => Ok(Engine::open(uri, config)?),
     }
 }
@@ -165,7 +164,8 @@ fn file_of(uri: &DeviceUri) -> Option<(&Path, Option<ByteSize>)> {
 }
 
 fn is_missing(path: &Path) -> bool {
-    matches!(path.metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
+    // A link to nothing is there; the engine says what is wrong with it.
+    matches!(path.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
 #[cfg(test)]

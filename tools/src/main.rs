@@ -147,8 +147,14 @@ fn fail(message: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// The message on one line, and without what a terminal would act on.
+fn printable(message: &str) -> String {
+    let one_line = message.replace('\n', " ");
+    one_line.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
 /// One line on standard error.
 fn say(message: &str) {
     // Standard error may be closed; there is nobody to tell then.
-    let _ = writeln!(io::stderr(), "tentpeg: {}", message.replace('\n', " "));
+    let _ = writeln!(io::stderr(), "tentpeg: {}", printable(message));
 }

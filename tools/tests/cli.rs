@@ -101,7 +101,7 @@ fn an_error_is_one_line_and_writes_nothing() {
     for (line, message) in [
         ("info model:size=4GB", "GiB is probably meant"),
         ("info model:size=1GiB,path=@new", "`info` creates no file"),
-        ("info model:path=@new", "name a size"),
+        ("info model:path=@new", "`info` creates no file"),
         ("info /dev/null", "names no device"),
         ("info model:path=/dev/null", "must be a regular file"),
         ("read model:path=@disk --offset 1 --length 4096", "--offset 1B: the device has blocks of 4096 bytes"),
@@ -283,4 +283,31 @@ fn a_file_that_may_not_grow_is_an_error_with_its_reason() {
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("out: File too large"), "{stderr}");
     assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
+}
+
+#[test]
+fn a_device_whose_file_the_host_fails_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::File::create(folder.join("disk")).unwrap().set_len(32 << 20).unwrap();
+    for (line, how) in [
+        (
+            "write model:path=disk,overwrite --offset 20MiB --input /dev/zero --length 4KiB",
+            "may have been written in part",
+        ),
+        ("bench model:path=disk,overwrite --mode write --pattern random --requests 1000 --depth 1", "Write Fault"),
+    ] {
+        let line = format!("ulimit -f 16384; exec {} {line}", env!("CARGO_BIN_EXE_tentpeg"));
+        let output = Command::new("bash").args(["-c", &line]).current_dir(folder).output().unwrap();
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains(how) && stderr.contains("the file disk: File too large"), "{stderr}");
+    }
+}
+
+#[test]
+fn what_a_terminal_would_act_on_is_escaped() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = tentpeg(folder.path(), "info").arg("model:path=\u{1b}[31m").output().unwrap();
+    assert!(text(&output.stderr).contains("\\u{1b}[31m does not exist"), "{}", text(&output.stderr));
 }

@@ -1,9 +1,11 @@
 //! What the two ends of a model share: the function that a driver holds, and the executor.
 
+use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::config::ModelConfig;
+use super::config::{ModelConfig, StoreConfig};
 use super::counters::Counters;
 use super::doorbells::Doorbells;
 use super::registers::Registers;
@@ -20,6 +22,10 @@ pub(super) struct Board {
     pub(super) doorbells: Doorbells,
     pub(super) counters: Counters,
     pub(super) violations: Violations,
+    /// The store's file, if it has one.
+    store_path: Option<PathBuf>,
+    /// What the host last said when the store failed.
+    store_error: Mutex<Option<String>>,
 }
 
 impl Board {
@@ -31,6 +37,11 @@ impl Board {
             doorbells: Doorbells::new(config.queues, config.dstrd),
             counters: Counters::default(),
             violations: Violations::default(),
+            store_path: match &config.store {
+                StoreConfig::File { path, .. } => Some(path.clone()),
+                StoreConfig::Memory | StoreConfig::Null => None,
+            },
+            store_error: Mutex::default(),
         }
     }
 
@@ -96,6 +107,19 @@ impl Board {
 
     pub(super) fn gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
+    }
+
+    /// Keeps why the host has failed the store: a status has no room for it.
+    #[cold]
+    pub(super) fn store_failed(&self, error: &io::Error) {
+        let path = self.store_path.iter().map(|path| format!("the file {}: ", path.display())).collect::<String>();
+        // A text is whole or was not set.
+        *self.store_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(format!("{path}{error}"));
+    }
+
+    /// What the host last said when the store failed.
+    pub(super) fn store_error(&self) -> Option<String> {
+        self.store_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The controller goes: nothing is heard or answered from now on.

@@ -1,5 +1,7 @@
 //! Namespace 1 and the commands of the NVM Command Set (NVM Command Set 1.1, 3.3).
 
+use std::io;
+
 use super::board::Board;
 use super::config::{ModelConfig, ModelError};
 use super::iommu::Reach;
@@ -71,7 +73,7 @@ impl Namespace {
         let (offset, len) = self.range(sqe)?;
         let pieces = transfer.resolve(reach, board, sqid, sqe, len, Access::DEVICE_WRITES)?;
         board.counters.read_bytes.add(len);
-        self.store.read(offset, pieces).map_err(|_| StatusCode::UNRECOVERED_READ_ERROR.status())?;
+        self.store.read(offset, pieces).map_err(|error| failed(board, &error, StatusCode::UNRECOVERED_READ_ERROR))?;
         // FUA asks that what is read be on the medium, too (NVM Command Set 1.1, 3.3.4).
         if sqe.fua() { self.persist(board) } else { Ok(()) }
     }
@@ -95,7 +97,7 @@ impl Namespace {
         }
         let pieces = transfer.resolve(reach, board, sqid, sqe, len, Access::DEVICE_READS)?;
         board.counters.write_bytes.add(len);
-        self.store.write(offset, pieces).map_err(|_| StatusCode::WRITE_FAULT.status())?;
+        self.store.write(offset, pieces).map_err(|error| failed(board, &error, StatusCode::WRITE_FAULT))?;
         if sqe.fua() || !self.cached { self.persist(board) } else { Ok(()) }
     }
 
@@ -110,7 +112,7 @@ impl Namespace {
     #[inline]
     fn persist(&self, board: &Board) -> Result<(), Status> {
         board.counters.persists.add(1);
-        self.store.flush().map_err(|_| StatusCode::WRITE_FAULT.status())
+        self.store.flush().map_err(|error| failed(board, &error, StatusCode::WRITE_FAULT))
     }
 
     /// The bytes of the namespace that a command names: offset and length.
@@ -129,4 +131,11 @@ impl Namespace {
         }
         Ok((slba << self.lbads, len))
     }
+}
+
+/// The status of a command that the host has failed.
+#[cold]
+fn failed(board: &Board, error: &io::Error, code: StatusCode) -> Status {
+    board.store_failed(error);
+    code.status()
 }

@@ -77,7 +77,7 @@ fn more_memory_than_there_is_is_refused() {
     fits("--mode write --requests 200 --depth 4", "model:", false).unwrap();
     for (words, fill) in [("--depth 256", false), ("--mode write --depth 4", false), ("--depth 4", true)] {
         let message = fits(words, "model:", fill).unwrap_err().to_string();
-        assert!(message.contains("but 1.00 MiB can be used, by MemAvailable"), "{words}: {message}");
+        assert!(message.contains("but 1.00 MiB (1,048,576 B) can be used, by MemAvailable"), "{words}: {message}");
     }
 }
 

@@ -61,7 +61,7 @@ pub fn run(args: &ReadArgs, interrupt: &Interrupt) -> Result<Copied, CopyError> 
         Output::File { path, .. } => format!("{} is as it was", path.display()),
         Output::Stdout(_) => "standard output has a part of them".to_owned(),
     };
-    let report = transfer(&engine, range, output, interrupt)?;
+    let report = transfer(&engine, range, output, interrupt).map_err(|cause| cause.with_host(&engine))?;
     close(engine)?;
     let summary = if report.interrupted {
         format!("interrupted before all of {} bytes were read; {left}", range.length)

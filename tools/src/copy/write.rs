@@ -141,9 +141,9 @@ pub(super) fn transfer(
     let reading = input.start(length, window.chunk_bytes())?;
     let result = stream(&mut window, reading, interrupt, &bar);
     bar.finish_and_clear();
-    result.map_err(|cause| match window.submitted() {
-        0 => cause,
-        submitted => {
+    result.map_err(|cause| match (cause.with_host(engine), window.submitted()) {
+        (cause, 0) => cause,
+        (cause, submitted) => {
             let end = range.offset + submitted;
             CopyError::Partial { offset: range.offset, end, cause: Box::new(cause) }
         }

@@ -141,6 +141,7 @@ pub enum ReplayError {
 fn fewer(capacity: u64, block: ByteSize) -> String {
     match capacity / block.0 {
         0 => format!("--block {} or less", ByteSize(capacity)),
+        1 => "--slots 1".to_owned(),
         slots => format!("--slots {slots} or fewer"),
     }
 }
@@ -178,6 +179,7 @@ pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayErr
     watch.bar.finish_and_clear();
 
     let mut report = report(&outcome, both_sides);
+    engine.store_error().iter().for_each(|host| report.errors.explain(host));
     report.device = engine.info().name.clone();
     report.settings = settings(args, &source, &geometry);
     report.memory = Some(MemoryUsed::from(pool.memory()));

@@ -26,6 +26,14 @@ impl Errors {
         self.count += count;
     }
 
+    /// Adds a reason to the first of them, which a summary shows; without one it is an error itself.
+    pub fn explain(&mut self, reason: &str) {
+        match self.messages.first_mut() {
+            Some(first) => *first += &format!("; {reason}"),
+            None => self.add(reason),
+        }
+    }
+
     /// How many there were.
     pub fn count(&self) -> u64 {
         self.count

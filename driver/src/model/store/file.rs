@@ -1,6 +1,6 @@
 //! A store in a regular file: bytes go straight between the file and the host's memory.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,7 +12,8 @@ use super::super::iommu::Piece;
 /// Pieces in one system call.
 const BATCH: usize = 64;
 
-/// The first `size` bytes of a file that is at least so long. Its length is never changed.
+/// The first `size` bytes of a file that is at least so long. Its length is never changed. It is locked (flock(2)): for itself alone
+/// where it is writable, else together with others that only read.
 pub(in crate::model) struct FileStore {
     file: File,
     writable: bool,
@@ -37,6 +38,14 @@ impl FileStore {
         }
         if metadata.len() < size {
             return Err(ModelError::TooShort { path: path.to_owned(), len: metadata.len(), size });
+        }
+        // Until it is closed. Two controllers that write to one file would each believe what the other has undone.
+        match if writable { file.try_lock() } else { file.try_lock_shared() } {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(ModelError::InUse { path: path.to_owned() }),
+            // There are file systems without locks.
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(source)) => return Err(cannot_open(source)),
         }
         Ok(Self { file, writable })
     }
