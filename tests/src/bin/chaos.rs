@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use tentpeg_tests::chaos::{Counters, Options, run};
+use tentpeg_tests::chaos::{Counters, Mistake, Options, run};
 
 /// A seed takes seconds; one that takes so long hangs where no wait is.
 const MOST_TIME_OF_A_SEED: Duration = Duration::from_secs(600);
@@ -37,6 +37,9 @@ struct Arguments {
     /// Fail where a kind of fault or a step of recovery occurred too seldom.
     #[arg(long)]
     check_coverage: bool,
+    /// A deliberate mistake, to see that it is found.
+    #[arg(long)]
+    mistake: Option<Mistake>,
 }
 
 fn main() -> ExitCode {
@@ -55,7 +58,7 @@ fn main() -> ExitCode {
         // A line that is not whole is of use all the same when the process ends here.
         let _ = io::stdout().flush();
         let started = Instant::now();
-        let options = Options { seed, operations: arguments.operations, deadline, mistake: None };
+        let options = Options { seed, operations: arguments.operations, deadline, mistake: arguments.mistake };
         match run(&options) {
             Ok(counters) => total.add(&counters),
             Err(failure) => {

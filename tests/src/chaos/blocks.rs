@@ -83,8 +83,15 @@ struct Candidate {
     ended: Moment,
     /// When another was found to have come after it.
     superseded: Moment,
-    /// Its command did not succeed: a part of it may be there.
-    failed: bool,
+    /// Until when a part of it may be there: its command did not succeed, and then it did, or it was found whole.
+    torn_until: Moment,
+}
+
+impl Candidate {
+    /// Whether a read that was submitted then may have seen a part of it.
+    fn may_be_torn(&self, submitted: Moment) -> bool {
+        self.ended == NEVER || self.torn_until >= submitted
+    }
 }
 
 /// How a command that changes blocks ended.
@@ -135,7 +142,7 @@ pub(super) struct Blocks {
 impl Blocks {
     /// `count` blocks of zeroes.
     pub(super) fn new(count: u64, lba_size: u64) -> Self {
-        let zeroes = Candidate { id: 0, content: Content::Whole(0), ended: 0, superseded: NEVER, failed: false };
+        let zeroes = Candidate { id: 0, content: Content::Whole(0), ended: 0, superseded: NEVER, torn_until: 0 };
         Self {
             blocks: (0..count).map(|_| vec![zeroes.clone()]).collect(),
             words: (lba_size / 8) as usize,
@@ -170,7 +177,7 @@ impl Blocks {
                     content: content.clone(),
                     ended: NEVER,
                     superseded: NEVER,
-                    failed: false,
+                    torn_until: 0,
                 }),
             }
         }
@@ -192,7 +199,10 @@ impl Blocks {
             for candidate in &mut *candidates {
                 if candidate.id == id {
                     candidate.ended = now;
-                    candidate.failed = end == WriteEnd::Failed;
+                    candidate.torn_until = match end {
+                        WriteEnd::Failed => NEVER,
+                        WriteEnd::Succeeded => candidate.torn_until.min(now),
+                    };
                 } else if end == WriteEnd::Succeeded && candidate.ended < submitted {
                     candidate.superseded = candidate.superseded.min(now);
                 }
@@ -236,8 +246,8 @@ impl Blocks {
         };
         let content = match candidates.iter().find(|candidate| whole(candidate)) {
             Some(candidate) => candidate.content.clone(),
-            // Pieces of several: only a write that failed leaves such.
-            None if candidates.iter().any(|candidate| possible(candidate) && candidate.failed) => {
+            // Pieces of several: only a write that failed leaves such, or one whose failure is not known yet.
+            None if candidates.iter().any(|candidate| possible(candidate) && candidate.may_be_torn(submitted)) => {
                 self.mixed += 1;
                 Content::Mixed(writes.into())
             }
@@ -254,14 +264,15 @@ impl Blocks {
             let mut settled = false;
             for candidate in &mut *candidates {
                 if !settled && candidate.superseded == NEVER && candidate.content == content {
-                    (settled, candidate.failed) = (true, false);
+                    settled = true;
+                    candidate.torn_until = candidate.torn_until.min(now);
                 } else {
                     // Reads that were submitted before may still have seen it.
                     candidate.superseded = candidate.superseded.min(now);
                 }
             }
             if !settled {
-                candidates.push(Candidate { id: 0, content, ended: now, superseded: NEVER, failed: false });
+                candidates.push(Candidate { id: 0, content, ended: now, superseded: NEVER, torn_until: 0 });
             }
         }
         Ok(())
@@ -345,6 +356,7 @@ mod tests {
         for (end, right) in [(WriteEnd::Failed, true), (WriteEnd::Succeeded, false)] {
             let mut blocks = Blocks::new(1, 512);
             blocks.begin(1, false, 0..1);
+            assert_eq!(blocks.check(0, &block(half, 0), 1, 2), Ok(()), "how it ends is not known yet");
             blocks.end(1, 0..1, end, 1, 2, 1);
             assert_eq!(blocks.check(0, &block(half, 0), 3, 4).is_ok(), right);
             if right {
@@ -352,6 +364,18 @@ mod tests {
                 assert_eq!(blocks.check(0, &block(half, 0), 7, 8), Ok(()));
             }
         }
+    }
+
+    #[test]
+    fn a_read_from_before_a_retry_may_see_its_first_half() {
+        let half = |place| if place < WORDS / 2 { 1 } else { 0 };
+        let mut blocks = Blocks::new(1, 512);
+        blocks.begin(1, false, 0..1);
+        blocks.end(1, 0..1, WriteEnd::Failed, 1, 2, 1);
+        blocks.begin(1, false, 0..1);
+        blocks.end(1, 0..1, WriteEnd::Succeeded, 4, 6, 1);
+        assert_eq!(blocks.check(0, &block(half, 0), 3, 7), Ok(()));
+        assert!(blocks.check(0, &block(half, 0), 7, 8).is_err());
     }
 
     #[test]

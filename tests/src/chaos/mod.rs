@@ -34,6 +34,8 @@ use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::time::Instant;
 
+use clap::ValueEnum;
+
 pub use counters::Counters;
 
 use dice::Dice;
@@ -54,7 +56,7 @@ pub struct Options {
 }
 
 /// A mistake that an owner or a bus could make, switched on to show that the checks see it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Mistake {
     /// The memory of a read is used for something else while the command is in flight.
     ReusesMemoryInFlight,

@@ -15,7 +15,7 @@ use super::drive::{Drive, Event, Lane};
 /// How often a new controller is enabled before that is taken for a failure; half of it without faults.
 const MOST_TRIES: u32 = 40;
 /// Turns of a pulled drive before it is put back.
-const MOST_PULLED_TURNS: u64 = 40;
+const MOST_PULLED_TURNS: u64 = 20;
 
 impl Drive {
     /// Looks after the controller, as an owner does now and then.
@@ -60,6 +60,8 @@ impl Drive {
                 self.counters.removed += 1;
                 self.nothing_in_flight("a removal")?;
                 self.memory.check()?;
+                // The drive may go on, with its queues still there.
+                self.go_on()?;
                 self.drop_lanes();
                 self.drop_controller();
                 self.put_back()?;
@@ -76,13 +78,16 @@ impl Drive {
         }
     }
 
-    /// A pulled drive goes on for a while, its memory in other hands, and is put back.
+    /// A pulled drive goes on for a while, its memory in other hands.
+    fn go_on(&mut self) -> Result<(), String> {
+        let turns = self.dice.below(MOST_PULLED_TURNS);
+        self.turns(turns);
+        self.memory.check()
+    }
+
+    /// A pulled drive is put back after a while.
     fn put_back(&mut self) -> Result<(), String> {
-        for _ in 0..3 {
-            let turns = self.dice.below(MOST_PULLED_TURNS / 3);
-            self.turns(turns);
-            self.memory.check()?;
-        }
+        self.go_on()?;
         self.faults.put_back();
         self.counters.put_back += 1;
         self.note(Event::PutBack);
