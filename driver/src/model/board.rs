@@ -136,13 +136,17 @@ impl Board {
             Refusal::Revoked => self.counters.revoked_doorbells.add_shared(1),
             // A lane cannot know yet, and nobody hears it.
             Refusal::Violation(_) if self.gone() => {}
-            Refusal::Violation(violation) => {
-                if let Some(event) = doorbell_event(&violation) {
-                    self.order(Order::Report(event));
-                }
-                self.violations.record(violation);
-            }
+            Refusal::Violation(violation) => self.blame(violation),
         }
+    }
+
+    /// Keeps a value that a doorbell, or its shadow, must not have, and has the host told.
+    #[cold]
+    pub(super) fn blame(&self, violation: Violation) {
+        if let Some(event) = doorbell_event(&violation) {
+            self.order(Order::Report(event));
+        }
+        self.violations.record(violation);
     }
 
     /// Has the executor do something at its next turn.

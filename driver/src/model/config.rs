@@ -58,6 +58,9 @@ pub struct ModelConfig {
     pub nssrs: bool,
     /// Whether the function has a Function Level Reset.
     pub flr: bool,
+    /// Whether doorbells can have shadows in memory (OACS: Doorbell Buffer Config), as a controller that is emulated
+    /// for a virtual machine has them. Real ones do not.
+    pub shadow_doorbells: bool,
     /// Serial number: 1 to 20 printable ASCII characters.
     pub serial: String,
     /// Model number: 1 to 40 printable ASCII characters.
@@ -115,6 +118,7 @@ impl Default for ModelConfig {
             shutdown_delay: 2,
             nssrs: false,
             flr: true,
+            shadow_doorbells: false,
             serial: "TENTPEG0001".to_owned(),
             model_number: "Tentpeg Model Controller".to_owned(),
             volatile_write_cache: true,

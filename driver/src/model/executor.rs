@@ -78,7 +78,7 @@ impl Executor {
 
     /// One turn. Whether there was anything to do.
     pub(super) fn turn(&mut self) -> bool {
-        let settled = (self.core.busy || self.core.board.wants_attention()) && self.core.settle();
+        let settled = (self.core.busy || self.core.board.wants_attention()) && self.core.prepare(&self.table);
         if self.core.board.faults.concern_executor() {
             return self.faulty_turn() || settled;
         }
@@ -94,6 +94,35 @@ impl Executor {
 }
 
 impl Core {
+    /// What a turn begins with when there is more to do than to look at the doorbells. Whether there was anything.
+    #[cold]
+    fn prepare(&mut self, table: &Table) -> bool {
+        let settled = (self.admin.busy() || self.board.wants_attention()) && self.settle();
+        self.look_at_shadows(table) || settled
+    }
+
+    /// Looks at the doorbells' shadows, where they have such. Whether there was news.
+    fn look_at_shadows(&mut self, table: &Table) -> bool {
+        let Self { board, queues, epoch, running, .. } = self;
+        let Some(shadow) = queues.shadow.as_mut().filter(|_| *running) else { return false };
+        let reach = table.reach();
+        if !board.may_access(*epoch) {
+            return false;
+        }
+        shadow.look(&reach, board, *epoch).unwrap_or_else(|fault| {
+            board.counters.faults.add(1);
+            board.violations.record(fault.violation());
+            *running = false;
+            board.lock_registers().fail();
+            true
+        })
+    }
+
+    /// Whether there is more to do in each turn than to look at the doorbells.
+    fn is_busy(&self) -> bool {
+        self.admin.busy() || self.queues.shadow.is_some()
+    }
+
     /// Goes one turn further with what register writes, orders and long commands have begun.
     #[cold]
     fn settle(&mut self) -> bool {
@@ -118,7 +147,8 @@ impl Core {
             None => {}
         }
         board.settle_faults(&mut registers);
-        self.busy = self.admin.tick(&board, &mut self.namespaces, self.running);
+        self.admin.tick(&board, &mut self.namespaces, self.running);
+        self.busy = self.is_busy();
         if registers.unsettled() {
             board.want_attention();
         }
@@ -267,12 +297,12 @@ impl Core {
             delayed.forget(sqe.qid());
         }
         let reply = admin.execute(&mut Surroundings { reach, board, transfer, queues, namespaces, delayed }, sqe);
-        self.busy = admin.busy();
+        self.busy = self.is_busy();
         match reply {
             Ok(Reply::Later) => None,
             Ok(Reply::Now(dw0)) => Some(Ok(dw0)),
             Err(status) => {
-                admin.note_error(0, sqe, status);
+                self.admin.note_error(0, sqe, status);
                 Some(Err(status))
             }
         }

@@ -8,7 +8,7 @@
 //! driver's queues or controller, so that the two sides cannot share a mistake.
 //!
 //! From outside in: the `board` holds what the two ends share (`registers`, `doorbells`, counters, violations);
-//! the `executor` takes turns over `queues`; `admin` and the `namespaces` execute commands, `blocks` those that a plain
+//! the `executor` takes turns over `queues`, whose doorbells may have a `shadow` in memory; `admin` and the `namespaces` execute commands, `blocks` those that a plain
 //! read or write is not; `transfer`, `prp` and `sgl` find their memory through the `iommu`; `media` makes blocks of
 //! what a `store` holds, with metadata (`protection`) and a write `cache` that `power` can take away. What a model is
 //! told from outside comes as `orders`; what it does wrong when asked to is in [`faults`].
@@ -35,6 +35,7 @@ mod prp;
 mod queues;
 mod registers;
 mod sgl;
+mod shadow;
 mod store;
 mod thread;
 mod transfer;

@@ -5,6 +5,7 @@ use zerocopy::IntoBytes;
 
 use super::features::Features;
 use crate::spec::command::{AdminOpcode, FeatureCapabilities, FeatureIdentifier, LogPageIdentifier, NvmOpcode};
+use crate::spec::identify::Oacs;
 use crate::spec::log::{CommandEffects, CommandsSupportedAndEffectsLog, FeatureEffects, LogPageSupport};
 
 /// Admin commands and what they do.
@@ -22,6 +23,7 @@ const ADMIN_COMMANDS: &[(AdminOpcode, CommandEffects)] = &[
     (AdminOpcode::FIRMWARE_COMMIT, CommandEffects::SUBSYSTEM_SCOPE.union(CommandEffects::CONTROLLER_CAPABILITY_CHANGE)),
     (AdminOpcode::FIRMWARE_IMAGE_DOWNLOAD, CommandEffects::SUBSYSTEM_SCOPE),
     (AdminOpcode::DEVICE_SELF_TEST, CommandEffects::CONTROLLER_SCOPE),
+    (AdminOpcode::DOORBELL_BUFFER_CONFIG, CommandEffects::CONTROLLER_SCOPE),
     (
         AdminOpcode::FORMAT_NVM,
         CommandEffects::NAMESPACE_SCOPE
@@ -60,9 +62,11 @@ pub(super) fn supported_log_pages() -> Vec<u8> {
     page.as_bytes().to_vec()
 }
 
-pub(super) fn commands(io: &[(NvmOpcode, CommandEffects)]) -> Vec<u8> {
+pub(super) fn commands(oacs: Oacs, io: &[(NvmOpcode, CommandEffects)]) -> Vec<u8> {
     let mut log = CommandsSupportedAndEffectsLog::default();
-    for (opcode, effects) in ADMIN_COMMANDS {
+    let has_buffers = oacs.contains(Oacs::DOORBELL_BUFFER_CONFIG);
+    let there = |opcode| opcode != AdminOpcode::DOORBELL_BUFFER_CONFIG || has_buffers;
+    for (opcode, effects) in ADMIN_COMMANDS.iter().filter(|(opcode, _)| there(*opcode)) {
         log.admin[usize::from(opcode.raw())] = *effects | CommandEffects::SUPPORTED;
     }
     for (opcode, effects) in io {

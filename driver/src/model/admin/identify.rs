@@ -69,6 +69,11 @@ impl Identity {
         }
     }
 
+    /// Which optional admin commands there are.
+    pub(super) fn oacs(&self) -> Oacs {
+        self.controller.oacs
+    }
+
     /// The structure that `sqe` asks for, from a controller that runs firmware `revision`.
     pub(super) fn page(&self, sqe: &Sqe, namespaces: &Namespaces, revision: [u8; 8]) -> Result<Answer, Status> {
         // An identifier that no namespace has now is described by zeroes, where the structure is the namespace's own.
@@ -198,7 +203,7 @@ fn controller(config: &ModelConfig, uuid: [u8; 16]) -> IdentifyController {
         cntrltype: ControllerType::IO,
         oaes: Oaes::ATTACHED_NAMESPACE_ATTRIBUTE | Oaes::FIRMWARE_ACTIVATION,
         ctratt: Ctratt::HOST_IDENTIFIER_128_BIT,
-        oacs: Oacs::FORMAT_NVM | Oacs::FIRMWARE | Oacs::DEVICE_SELF_TEST,
+        oacs: oacs(config),
         acl: ZeroesBased::<u8>::from_raw(config.acl),
         aerl: ZeroesBased::<u8>::from_raw(config.aerl),
         frmw: FRMW,
@@ -230,6 +235,12 @@ fn controller(config: &ModelConfig, uuid: [u8; 16]) -> IdentifyController {
         && data.set_nvm_subsystem_nqn(&format!("nqn.2014-08.org.nvmexpress:uuid:{a}-{b}-{c}-{d}-{e}"));
     debug_assert!(texts, "the configuration was checked");
     data
+}
+
+fn oacs(config: &ModelConfig) -> Oacs {
+    let mut oacs = Oacs::FORMAT_NVM | Oacs::FIRMWARE | Oacs::DEVICE_SELF_TEST;
+    oacs.set(Oacs::DOORBELL_BUFFER_CONFIG, config.shadow_doorbells);
+    oacs
 }
 
 fn controller_nvm(config: &ModelConfig) -> IdentifyControllerNvm {

@@ -113,7 +113,7 @@ impl Admin {
                 if sqe.log_csi() != Csi::NVM {
                     return Err(invalid);
                 }
-                effects::commands(around.namespaces.commands())
+                effects::commands(self.identity.oacs(), around.namespaces.commands())
             }
             LogPageIdentifier::DEVICE_SELF_TEST => self.self_tests.log().as_bytes().to_vec(),
             LogPageIdentifier::FEATURE_IDENTIFIERS_SUPPORTED_AND_EFFECTS => effects::features(&self.features),

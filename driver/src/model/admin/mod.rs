@@ -30,6 +30,7 @@ use super::transfer::{Transfer, permanent};
 use crate::dma::Access;
 use crate::spec::command::{AdminOpcode, Fuse, NSID_ALL, Psdt, Sqe};
 use crate::spec::events::AsynchronousEvent;
+use crate::spec::identify::Oacs;
 use crate::spec::log::{CriticalWarning, SelfTestResultCode};
 use crate::spec::status::{Status, StatusCode};
 use abort::Aborts;
@@ -123,10 +124,10 @@ impl Admin {
         self.features.reset(namespaces);
     }
 
-    /// Carries out what was ordered from outside and takes operations in progress one turn further. Whether there is
-    /// more to do in the next turn. `running` is whether the controller is ready.
+    /// Carries out what was ordered from outside and takes operations in progress one turn further. `running` is whether
+    /// the controller is ready.
     #[cold]
-    pub(super) fn tick(&mut self, board: &Board, namespaces: &mut Namespaces, running: bool) -> bool {
+    pub(super) fn tick(&mut self, board: &Board, namespaces: &mut Namespaces, running: bool) {
         for order in board.take_orders() {
             self.carry_out(order, namespaces, running);
         }
@@ -140,7 +141,6 @@ impl Admin {
             self.events.review(warning);
             self.events.deliver(&mut self.late);
         }
-        self.busy()
     }
 
     /// Whether an operation is in progress that each turn takes further.
@@ -253,6 +253,9 @@ impl Admin {
                 let answer = io_queues::delete_submission(sqe, around.board, around.queues)?;
                 self.aborts.queue_deleted(sqe.qid(), &mut self.late);
                 Ok(answer)
+            }
+            AdminOpcode::DOORBELL_BUFFER_CONFIG if self.identity.oacs().contains(Oacs::DOORBELL_BUFFER_CONFIG) => {
+                io_queues::configure_doorbell_buffers(sqe, around)
             }
             AdminOpcode::SET_FEATURES => {
                 let answer = self.set_features(around, sqe)?;

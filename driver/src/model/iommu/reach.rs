@@ -142,6 +142,27 @@ impl<'a> Reach<'a> {
         Ok(())
     }
 
+    /// Reads the dword at `address` as one, before whatever is read after it.
+    pub(in crate::model) fn load_dword(&self, address: u64, hint: &mut Hint) -> Result<u32, Fault> {
+        self.dword(address, Access::DEVICE_READS, hint).map(|dword| dword.load(Ordering::Acquire))
+    }
+
+    /// Writes the dword at `address` as one, after whatever was written before it.
+    pub(in crate::model) fn store_dword(&self, address: u64, value: u32, hint: &mut Hint) -> Result<(), Fault> {
+        self.dword(address, Access::DEVICE_WRITES, hint).map(|dword| dword.store(value, Ordering::Release))
+    }
+
+    fn dword(&self, address: u64, wanted: Access, hint: &mut Hint) -> Result<&AtomicU32, Fault> {
+        let piece = self.piece(address, 4, wanted, hint)?;
+        let dword = piece.base.cast::<u32>();
+        if piece.len != 4 || !dword.is_aligned() {
+            return Err(Fault { address, wanted, kind: FaultKind::Unmapped });
+        }
+        // SAFETY: the piece has 4 bytes (see `Piece`) and is aligned; it stays mapped as long as this `Reach`, and who
+        // else touches it uses volatile or atomic access.
+        Ok(unsafe { AtomicU32::from_ptr(dword.as_ptr()) })
+    }
+
     /// The mapping that `address` lies in, and how far in.
     #[inline]
     fn find(&self, address: u64, hint: &mut Hint) -> Option<(&Mapping, u64)> {

@@ -22,4 +22,5 @@ mod protection;
 mod queue_commands;
 mod rings;
 mod sgl;
+mod shadow;
 mod threaded;
