@@ -92,9 +92,9 @@ impl Device {
         let failed = |source| OpenError::Controller { device: name.clone(), source };
         let mut controller = Controller::enable(model.function(), controller.clone()).map_err(failed)?;
         let namespaces = controller.namespaces().map_err(failed)?;
-        let reason = namespaces.first().and_then(|namespace| namespace.limits.err()).map(|error| error.to_string());
-        let served =
-            namespaces.into_iter().find_map(|namespace| namespace.limits.ok().map(|limits| (namespace, limits)));
+        let reason = namespaces.first().and_then(not_served);
+        let served = namespaces.into_iter().find(|namespace| not_served(namespace).is_none());
+        let served = served.and_then(|namespace| namespace.limits.ok().map(|limits| (namespace, limits)));
         let Some((namespace, limits)) = served else {
             return Err(OpenError::NoNamespace { device: name, reason });
         };
@@ -106,6 +106,20 @@ impl Device {
         if let Some(created) = self.created.take() {
             created.keep();
         }
+    }
+}
+
+/// Why the engine does not serve a namespace that the driver may well: its segments are bytes, and have no place for
+/// metadata.
+fn not_served(namespace: &Namespace) -> Option<String> {
+    match &namespace.limits {
+        Err(error) => Some(error.to_string()),
+        Ok(limits) => limits.metadata().map(|metadata| {
+            format!(
+                "namespace {} has {} bytes of metadata a block: an engine serves namespaces without (format it with MS = 0)",
+                namespace.nsid, metadata.size
+            )
+        }),
     }
 }
 

@@ -1,5 +1,10 @@
-//! The admin queue: one command at a time, each with a deadline.
+//! The admin queue: one command at a time, each with a deadline, and beside it the requests for events.
+//!
+//! Asynchronous Event Requests stay in the controller until it has something to report. They share the queue with the
+//! commands, told apart by their token; each one that completes is asked for again at once. What was reported waits
+//! here, a bounded number, for [`events`](super::events) to read the log pages behind it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,42 +17,132 @@ use crate::dma::{Access, HostMemory, Region};
 use crate::queue::{Completion, Extent, PairCounters, QueuePair};
 use crate::spec::ZeroesBased;
 use crate::spec::command::{Cns, LogPageIdentifier, Sqe};
+use crate::spec::events::AsynchronousEvent;
 use crate::spec::registers::offset;
 
 /// Bytes of the buffer for what admin commands return: one Identify structure.
-const DATA: usize = 4096;
+pub(super) const DATA: usize = 4096;
+/// The most events that wait to be looked at. A sound controller reports one of each type until it is cleared.
+const MAX_REPORTED: usize = 64;
+/// The most completions that are taken between two looks at the clock.
+const BATCH: usize = 16;
+
+/// What a command of the admin queue is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum AdminToken {
+    /// The one that is waited for.
+    #[default]
+    Command,
+    /// A request for events.
+    Event,
+}
+
+/// The end of an admin command.
+pub(super) type AdminCompletion = Completion<AdminToken>;
+
+/// How many requests for events there are, and what came of them.
+#[derive(Debug, Default)]
+pub(super) struct EventRequests {
+    /// How many are kept in the controller.
+    wanted: usize,
+    outstanding: usize,
+    reported: VecDeque<AsynchronousEvent>,
+    /// Requests that the controller ended with an error; they are not made again.
+    pub(super) refused: u64,
+    /// Events that were dropped, because too many waited.
+    pub(super) overrun: u64,
+}
+
+impl EventRequests {
+    fn ended(&mut self, completion: AdminCompletion) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+        if !completion.status.is_success() {
+            self.refused += 1;
+            self.wanted = self.wanted.saturating_sub(1);
+        } else if self.reported.len() < MAX_REPORTED {
+            self.reported.push_back(AsynchronousEvent::from_bits(completion.dw0));
+        } else {
+            self.overrun += 1;
+        }
+    }
+
+    /// Brings the requests in the controller up to what is wanted, and rings for them.
+    fn renew(&mut self, pair: &mut QueuePair<AdminToken>) {
+        while self.outstanding < self.wanted {
+            if pair.submit(Sqe::asynchronous_event_request(), &[], AdminToken::Event).is_err() {
+                break;
+            }
+            self.outstanding += 1;
+        }
+        pair.ring();
+    }
+}
 
 /// The admin queue pair and the buffer that its commands return data in.
 pub(super) struct AdminQueue {
-    pair: QueuePair<()>,
+    pair: QueuePair<AdminToken>,
     data: Region<HostMemory>,
     function: Arc<dyn Function>,
     timeout: Duration,
     /// A command got no answer: the device may still write to the buffer.
     lost: bool,
+    events: EventRequests,
 }
 
 impl AdminQueue {
     pub(super) fn new(
         function: Arc<dyn Function>,
-        pair: QueuePair<()>,
+        pair: QueuePair<AdminToken>,
         timeout: Duration,
     ) -> Result<Self, ControllerError> {
-        let memory = HostMemory::allocate(DATA).map_err(|error| ControllerError::AdminMemory(error.to_string()))?;
-        let data = function
-            .dma()
-            .register(memory, Access::DEVICE_WRITES)
-            .map_err(|error| ControllerError::AdminMemory(error.to_string()))?;
-        Ok(Self { pair, data, function, timeout, lost: false })
+        let data = region(&*function, DATA, Access::DEVICE_WRITES)?;
+        Ok(Self { pair, data, function, timeout, lost: false, events: EventRequests::default() })
     }
 
     pub(super) fn counters(&self) -> PairCounters {
         self.pair.counters()
     }
 
+    /// The longest wait for a command.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Keeps up to `most` requests for events in the controller from now on; fewer where the queue is small, so that
+    /// there is always a slot for a command and one for its abort.
+    pub(super) fn request_events(&mut self, most: usize) {
+        self.events.wanted = most.min(self.pair.slots().saturating_sub(2));
+        self.events.renew(&mut self.pair);
+    }
+
+    /// Takes what the controller has reported, without waiting.
+    pub(super) fn take_events(&mut self) -> VecDeque<AsynchronousEvent> {
+        if !self.lost {
+            let Self { pair, events, .. } = self;
+            // No command is in flight: its completion would be of no use to anybody.
+            pair.poll(BATCH, |completion| {
+                if completion.token == AdminToken::Event {
+                    events.ended(completion);
+                }
+            });
+            events.renew(pair);
+        }
+        std::mem::take(&mut self.events.reported)
+    }
+
+    /// How the requests for events have fared.
+    pub(super) fn event_requests(&self) -> &EventRequests {
+        &self.events
+    }
+
     /// Runs a command that moves no data.
-    pub(super) fn execute(&mut self, sqe: Sqe) -> Result<Completion<()>, ControllerError> {
-        self.run(sqe, &[])
+    pub(super) fn execute(&mut self, sqe: Sqe) -> Result<AdminCompletion, ControllerError> {
+        self.run(sqe, &[], self.timeout)
+    }
+
+    /// Runs a command that moves no data and may take as long as `limit`.
+    pub(super) fn execute_within(&mut self, sqe: Sqe, limit: Duration) -> Result<AdminCompletion, ControllerError> {
+        self.run(sqe, &[], limit.max(self.timeout))
     }
 
     /// Asks for an Identify structure.
@@ -67,31 +162,59 @@ impl AdminQueue {
     }
 
     /// Runs a command that returns a `T`, of a page at the most.
-    fn fetch<T: FromBytes + IntoBytes>(&mut self, sqe: Sqe) -> Result<T, ControllerError> {
+    pub(super) fn fetch<T: FromBytes + IntoBytes>(&mut self, sqe: Sqe) -> Result<T, ControllerError> {
         const { assert!(size_of::<T>() <= DATA) };
+        let mut bytes = T::new_zeroed();
+        self.fetch_into(sqe, bytes.as_mut_bytes())?;
+        Ok(bytes)
+    }
+
+    /// Runs a command that returns data, of which the first bytes, up to a page of them, are kept.
+    pub(super) fn fetch_into(&mut self, sqe: Sqe, to: &mut [u8]) -> Result<AdminCompletion, ControllerError> {
         if !self.lost {
             // What a device does not write must not be a former answer.
             self.data.view().fill(0);
         }
         let data = Extent { iova: self.data.iova(), len: DATA as u64 };
-        self.run(sqe, &[data])?;
-        let mut bytes = T::new_zeroed();
-        self.data.view().read(0, bytes.as_mut_bytes());
-        Ok(bytes)
+        let completion = self.run(sqe, &[data], self.timeout)?;
+        let len = to.len().min(DATA);
+        self.data.view().read(0, &mut to[..len]);
+        Ok(completion)
     }
 
-    fn run(&mut self, sqe: Sqe, data: &[Extent]) -> Result<Completion<()>, ControllerError> {
+    /// Memory for what a command hands to the controller.
+    pub(super) fn sending(&self, len: usize) -> Result<Region<HostMemory>, ControllerError> {
+        region(&*self.function, len, Access::DEVICE_READS)
+    }
+
+    /// Runs a command that hands over the first `len` bytes of `memory`. On success the controller is done with them.
+    pub(super) fn send(
+        &mut self,
+        sqe: Sqe,
+        memory: &Region<HostMemory>,
+        len: u64,
+    ) -> Result<AdminCompletion, ControllerError> {
+        self.run(sqe, &[Extent { iova: memory.iova(), len }], self.timeout)
+    }
+
+    fn run(&mut self, sqe: Sqe, data: &[Extent], limit: Duration) -> Result<AdminCompletion, ControllerError> {
         if self.lost {
             return Err(ControllerError::AdminQueueLost);
         }
         let command = sqe.admin_opcode().name().unwrap_or("an admin command");
-        self.pair.submit(sqe, data, ()).map_err(|source| ControllerError::Submit { command, source })?;
+        self.pair
+            .submit(sqe, data, AdminToken::Command)
+            .map_err(|source| ControllerError::Submit { command, source })?;
         self.pair.ring();
-        let deadline = Deadline::after(self.timeout);
-        let pair = &mut self.pair;
-        let ended = deadline.wait(&*self.function, || {
+        let deadline = Deadline::after(limit);
+        let Self { pair, events, function, .. } = self;
+        let ended = deadline.wait(&**function, || {
             let mut ended = None;
-            pair.poll(1, |completion| ended = Some(completion));
+            pair.poll(BATCH, |completion| match completion.token {
+                AdminToken::Command => ended = Some(completion),
+                AdminToken::Event => events.ended(completion),
+            });
+            events.renew(pair);
             ended
         });
         let Some(completion) = ended else {
@@ -110,4 +233,10 @@ impl AdminQueue {
         }
         Ok(completion)
     }
+}
+
+/// Host memory that the controller can reach.
+fn region(function: &dyn Function, len: usize, access: Access) -> Result<Region<HostMemory>, ControllerError> {
+    let memory = HostMemory::allocate(len).map_err(|error| ControllerError::AdminMemory(error.to_string()))?;
+    function.dma().register(memory, access).map_err(|error| ControllerError::AdminMemory(error.to_string()))
 }

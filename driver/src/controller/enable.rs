@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::admin::AdminToken;
 use super::deadline::Deadline;
+use super::quirks::Quirks;
 use super::{ControllerConfig, ControllerError, Wait};
 use crate::bus::Function;
 use crate::dma::PageSize;
@@ -23,7 +25,7 @@ pub(super) struct Started {
     pub(super) cap: Cap,
     pub(super) cc: Cc,
     pub(super) limits: ControllerLimits,
-    pub(super) pair: QueuePair<()>,
+    pub(super) pair: QueuePair<AdminToken>,
 }
 
 /// Disables the controller where it is enabled, gives it admin queues, and enables it.
@@ -33,12 +35,18 @@ pub(super) fn enable(function: &Arc<dyn Function>, config: &ControllerConfig) ->
         return Err(ControllerError::NoNvmCommandSet { css: cap.css().bits() });
     }
     let page_size = page_size(cap)?;
+    let quirks = quirks_of(config);
+    if let (Some(reason), Some(pci)) = (quirks.undrivable(), config.pci) {
+        return Err(ControllerError::Undrivable { vendor: pci.vendor, device: pci.device, reason });
+    }
     disable(&**function, cap, config)?;
 
     let limits = ControllerLimits::new(cap, page_size, 0)?;
     // MQES limits I/O queues only, but a device with small queues gets a small admin queue too.
-    let entries = config.admin_entries.clamp(2, MAX_ADMIN_ENTRIES.min(limits.max_queue_entries));
-    let admin_limits = ControllerLimits { list_pages: 0, ..limits };
+    let wanted = quirks.admin_entries(config.admin_entries.min(MAX_ADMIN_ENTRIES));
+    let entries = wanted.clamp(2, MAX_ADMIN_ENTRIES.min(limits.max_queue_entries));
+    // One page of PRPs: pieces of a firmware image can be longer than what admin commands return.
+    let admin_limits = ControllerLimits { list_pages: 1, ..limits };
     let pair = QueuePair::new(function, cap, &admin_limits, 0, entries)?;
     let count = ZeroesBased::<u16>::from_count(entries).unwrap_or(ZeroesBased::<u16>::from_raw(1));
     function.write_u32(offset::AQA, Aqa::from_bits(0).with_asqs(count).with_acqs(count).bits());
@@ -73,8 +81,17 @@ pub(super) fn disable(function: &dyn Function, cap: Cap, config: &ControllerConf
             (csts.rdy() || csts.cfs()).then_some(())
         });
         function.write_u32(offset::CC, cc.with_en(false).with_shn(ShutdownNotification::NONE).bits());
+        let quiet = quirks_of(config).ready_delay();
+        if !quiet.is_zero() {
+            Deadline::after(quiet).wait(function, || None::<()>);
+        }
     }
     wait_not_ready(function, cap, timeout)
+}
+
+/// What is known to be different about the controller before it has said who it is.
+fn quirks_of(config: &ControllerConfig) -> Quirks {
+    config.pci.map(|pci| Quirks::of_function(config.quirks, pci)).unwrap_or_default()
 }
 
 /// Tells the controller to get ready for power off, and waits until it is.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::queue::{LimitsError, QueuePairError, ReachEnd, SubmitError};
+use crate::spec::identify::DescriptorError;
 use crate::spec::status::Status;
 
 /// What was waited for.
@@ -79,6 +80,55 @@ pub enum ControllerError {
         nsid: u32,
         /// The one before.
         after: u32,
+    },
+    /// Device: it has more namespaces than anybody counts on.
+    #[error("the controller lists more than {max} namespaces: raise the limit if it really has them")]
+    TooManyNamespaces {
+        /// The most that are looked at ([`ControllerConfig::max_namespaces`](super::ControllerConfig::max_namespaces)).
+        max: u32,
+    },
+    /// Device: a page that it returned says what cannot be.
+    #[error("{page}: {field} is {value:#x}: {right}")]
+    Page {
+        /// The page.
+        page: &'static str,
+        /// The field.
+        field: &'static str,
+        /// What it holds.
+        value: u64,
+        /// What would be right.
+        right: &'static str,
+    },
+    /// Device: its list of namespace identification descriptors is broken.
+    #[error(transparent)]
+    Descriptor(#[from] DescriptorError),
+    /// Device: it does not have what it was asked for.
+    #[error("the controller does not have {what} ({field})")]
+    NotSupported {
+        /// What it was asked for.
+        what: &'static str,
+        /// The field of Identify Controller that says so.
+        field: &'static str,
+    },
+    /// Device: it is known to need what this driver does not do.
+    #[error("PCI device {vendor:04x}:{device:04x} cannot be driven: {reason}")]
+    Undrivable {
+        /// PCI Vendor ID.
+        vendor: u16,
+        /// PCI Device ID.
+        device: u16,
+        /// Why.
+        reason: &'static str,
+    },
+    /// Caller: an argument that the controller, or any controller, cannot do with.
+    #[error("{argument} is {value:#x}: {right}")]
+    Argument {
+        /// Which argument.
+        argument: &'static str,
+        /// Its value.
+        value: u64,
+        /// What would be right.
+        right: &'static str,
     },
     /// Device: it has what this driver cannot drive.
     #[error("the controller cannot be driven: {0}")]

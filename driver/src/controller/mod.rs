@@ -12,29 +12,36 @@ mod admin;
 mod deadline;
 mod enable;
 mod error;
+mod events;
+mod features;
+mod logs;
+mod maintenance;
 mod namespace;
+#[cfg(test)]
+mod puppet;
+pub mod quirks;
 mod recovery;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use error::{ControllerError, Wait};
-pub use namespace::Namespace;
+pub use events::{ChangedNamespaces, Event, EventCounters};
+pub use features::HostIdentifier;
+pub use maintenance::{FirmwareActivation, FormatSettings, SanitizeSettings};
+pub use namespace::{Namespace, NamespaceIdentity};
 pub use recovery::{Attended, RecoveryConfig, RecoveryCounters};
 
 use admin::AdminQueue;
+use quirks::{PciId, QUIRKS, Quirk, Quirks};
 use recovery::Recovery;
 
 use crate::bus::Function;
 use crate::queue::{ControllerLimits, PairCounters, QueuePair, ReachEnd};
 use crate::spec::ZeroesBased;
-use crate::spec::command::{Cns, LogPageIdentifier, NumberOfQueues, Sqe};
+use crate::spec::command::{NumberOfQueues, Sqe};
 use crate::spec::identify::IdentifyController;
-use crate::spec::log::SmartLog;
 use crate::spec::registers::{Cap, Cc, Vs, offset};
-
-/// The namespace of commands that concern the whole controller (NVM Express Base 2.1, 3.2.1.2).
-const ALL_NAMESPACES: u32 = 0xffff_ffff;
 
 /// How to drive a controller.
 #[derive(Debug, Clone)]
@@ -51,6 +58,14 @@ pub struct ControllerConfig {
     pub least_ready_timeout: Duration,
     /// When recovery begins, and how often its steps are tried.
     pub recovery: RecoveryConfig,
+    /// The most requests for asynchronous events that are kept in the controller; 0: events are not wanted.
+    pub event_requests: u16,
+    /// The most namespaces that are looked at: a controller that lists more is an error.
+    pub max_namespaces: u32,
+    /// The function's identifiers in PCI configuration space, where they are known: what some [quirks](quirks) go by.
+    pub pci: Option<PciId>,
+    /// The controllers that are known to be different.
+    pub quirks: &'static [Quirk],
 }
 
 impl Default for ControllerConfig {
@@ -62,6 +77,10 @@ impl Default for ControllerConfig {
             shutdown_timeout: Duration::from_secs(10),
             least_ready_timeout: Duration::from_millis(500),
             recovery: RecoveryConfig::default(),
+            event_requests: 4,
+            max_namespaces: 1024,
+            pci: None,
+            quirks: QUIRKS,
         }
     }
 }
@@ -75,6 +94,8 @@ pub struct Controller {
     admin: AdminQueue,
     limits: ControllerLimits,
     identify: Box<IdentifyController>,
+    quirks: Quirks,
+    event_counters: EventCounters,
     /// I/O queue pairs that the controller granted.
     granted: u16,
     /// Which queue identifiers are in use; index 0 is identifier 1.
@@ -97,6 +118,8 @@ impl Controller {
             cap: started.cap,
             cc: started.cc,
             identify: Box::new(IdentifyController::default()),
+            quirks: Quirks::default(),
+            event_counters: EventCounters::default(),
             granted: 0,
             in_use: Vec::new(),
             stopped: false,
@@ -104,11 +127,13 @@ impl Controller {
             function,
             config,
         };
-        controller.identify = Box::new(controller.admin.identify(Cns::CONTROLLER, 0)?);
-        controller.limits =
-            ControllerLimits::identified(controller.cap, controller.cc.page_size(), &controller.identify)?;
+        let learned = namespace::learn(&mut controller.admin, started.cap, started.cc, &controller.config)?;
+        controller.identify = learned.identify;
+        controller.limits = learned.limits;
+        controller.quirks = learned.quirks;
         controller.granted = controller.ask_for_queues()?;
         controller.in_use = vec![false; controller.granted.into()];
+        controller.listen()?;
         Ok(controller)
     }
 
@@ -132,7 +157,7 @@ impl Controller {
         Vs::from_bits(self.function.read_u32(offset::VS))
     }
 
-    /// What Identify Controller said.
+    /// What Identify Controller said, and where that is known to be wrong, what is right.
     pub fn identify(&self) -> &IdentifyController {
         &self.identify
     }
@@ -152,20 +177,9 @@ impl Controller {
         self.admin.counters()
     }
 
-    /// Its active namespaces that this driver can serve, and why it cannot serve the others.
-    ///
-    /// # Errors
-    /// [`ControllerError`] when the controller does not answer, or answers with a list that has no end.
-    pub fn namespaces(&mut self) -> Result<Vec<Namespace>, ControllerError> {
-        namespace::active(&mut self.admin, &self.limits, self.identify.nn)
-    }
-
-    /// The controller's SMART / Health Information (NVM Express Base 2.1, 5.1.12.1.3).
-    ///
-    /// # Errors
-    /// [`ControllerError`] when the controller does not answer, or refuses.
-    pub fn smart_log(&mut self) -> Result<SmartLog, ControllerError> {
-        self.admin.log_page(LogPageIdentifier::SMART_HEALTH_INFORMATION, ALL_NAMESPACES)
+    /// What is different about it.
+    pub fn quirks(&self) -> Quirks {
+        self.quirks
     }
 
     /// Creates a completion queue and a submission queue of `entries` each, of this controller's identifiers the
@@ -235,5 +249,7 @@ impl Drop for Controller {
     }
 }
 
+#[cfg(test)]
+mod model_tests;
 #[cfg(test)]
 mod tests;

@@ -14,12 +14,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::admin::AdminQueue;
+use super::namespace::{self, Learned};
+use super::quirks::QuirkFlags;
 use super::{Controller, ControllerError, enable};
 use crate::bus::BusError;
-use crate::queue::{ControllerLimits, QueuePair, ReachEnd, ReachEnded};
+use crate::queue::{QueuePair, ReachEnd, ReachEnded};
 use crate::spec::ZeroesBased;
-use crate::spec::command::{Cns, QueuePriority, Sqe};
-use crate::spec::identify::IdentifyController;
+use crate::spec::command::{QueuePriority, Sqe};
 use crate::spec::registers::{Csts, offset};
 
 /// When recovery begins, and how often its steps are tried.
@@ -218,9 +219,10 @@ impl Controller {
         let started = enable::enable(&self.function, &self.config)?;
         self.stopped = false;
         self.cc = started.cc;
+        self.keep_event_counters();
         self.admin = AdminQueue::new(Arc::clone(&self.function), started.pair, self.config.admin_timeout)?;
-        let identify: Box<IdentifyController> = Box::new(self.admin.identify(Cns::CONTROLLER, 0)?);
-        let limits = ControllerLimits::identified(started.cap, started.cc.page_size(), &identify)?;
+        let Learned { identify, limits, .. } =
+            namespace::learn(&mut self.admin, started.cap, started.cc, &self.config)?;
         // Pairs, plans and the owner's limits are of the former life: they must hold for this one.
         if started.cap != self.cap || identify.sn != self.identify.sn || limits != self.limits {
             return Err(ControllerError::Changed);
@@ -231,6 +233,7 @@ impl Controller {
         for pair in pairs {
             self.renew_queue_pair(pair)?;
         }
+        self.listen()?;
         self.recovery.counters.restarts += 1;
         Ok(())
     }
@@ -256,7 +259,9 @@ impl Controller {
         let completion_queue = pair.completion_queue().get();
         self.admin.execute(Sqe::create_io_completion_queue(qid, qsize, completion_queue, None))?;
         let submission_queue = pair.submission_queue().get();
-        let create = Sqe::create_io_submission_queue(qid, qsize, submission_queue, qid, QueuePriority::URGENT);
+        let medium = self.quirks.has(QuirkFlags::MEDIUM_PRIORITY);
+        let priority = if medium { QueuePriority::MEDIUM } else { QueuePriority::URGENT };
+        let create = Sqe::create_io_submission_queue(qid, qsize, submission_queue, qid, priority);
         if let Err(error) = self.admin.execute(create) {
             // The first error is the one to report; an undeleted queue keeps its identifier.
             if let Some(used) = self.in_use.get_mut(usize::from(qid).wrapping_sub(1)) {

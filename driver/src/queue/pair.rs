@@ -5,13 +5,14 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::ReachEnded;
-use super::limits::ControllerLimits;
-use super::prp::{self, Extent, ListPages, PrpError};
+use super::limits::{ControllerLimits, PointerError};
+use super::prp::{self, DataPointer, Extent, ListPages, PrpError};
 use super::ring::{CQE, CompletionRing, SQE, SubmissionRing};
+use super::sgl::{self, SglSupport};
 use super::slots::{Cid, Slots, Stray};
 use crate::bus::{BusError, Doorbell, Function};
 use crate::dma::{Access, HostMemory, HostMemoryError, Iova, Region, RegisterError};
-use crate::spec::command::Sqe;
+use crate::spec::command::{Psdt, Sqe};
 use crate::spec::registers::{Cap, DoorbellKind, doorbell_offset};
 use crate::spec::status::Status;
 
@@ -51,9 +52,9 @@ pub enum SubmitError {
         /// Slots of the pair.
         slots: usize,
     },
-    /// The memory cannot be put into PRPs.
+    /// The memory can be named by PRPs as little as by an SGL.
     #[error(transparent)]
-    Prp(#[from] PrpError),
+    Pointer(#[from] PointerError),
 }
 
 /// The end of a command.
@@ -117,6 +118,8 @@ pub struct QueuePair<T> {
     /// The owner's clock; see [`set_now`](QueuePair::set_now).
     now: u32,
     // Cold.
+    sgl: Option<SglSupport>,
+    max_transfer: u64,
     anomalies: Anomalies,
     qid: u16,
     entries: u16,
@@ -168,6 +171,8 @@ impl<T: Copy + Default> QueuePair<T> {
             list_bytes,
             counters: PairCounters::default(),
             now: 0,
+            sgl: limits.sgl,
+            max_transfer: limits.max_transfer,
             anomalies: Anomalies::default(),
             qid,
             entries,
@@ -216,8 +221,8 @@ impl<T: Copy + Default> QueuePair<T> {
         self.anomalies
     }
 
-    /// Writes a command into the submission queue, with its CID and, unless `extents` is empty, its PRPs. Does not
-    /// ring the doorbell.
+    /// Writes a command into the submission queue, with its CID and, unless `extents` is empty, its data pointer: PRPs
+    /// where they can name the memory, else an SGL where the controller has SGLs. Does not ring the doorbell.
     ///
     /// The memory named by `extents` belongs to the device until the completion that carries `token`.
     ///
@@ -229,7 +234,14 @@ impl<T: Copy + Default> QueuePair<T> {
             return Err(SubmitError::NoSlot { slots: self.slots.count() });
         };
         if !extents.is_empty() {
-            let pointer = prp::build(extents, self.page_size, || self.list_of(slot))?;
+            let pointer = match prp::build(extents, self.page_size, || self.list_of(slot)) {
+                Ok(pointer) => pointer,
+                Err(error) => {
+                    // MPTR, where there is one, addresses one contiguous buffer either way.
+                    sqe = sqe.with_psdt(Psdt::SGL_MPTR_BUFFER);
+                    self.scatter(extents, slot, error)?
+                }
+            };
             sqe.prp1 = pointer.prp1;
             sqe.prp2 = pointer.prp2;
         }
@@ -315,6 +327,16 @@ impl<T: Copy + Default> QueuePair<T> {
     /// Notes that the controller has deleted both queues: the IOVAs of their memory are free as soon as it is dropped.
     pub(crate) fn set_deleted(&mut self) {
         self.memory.set_quiet();
+    }
+
+    /// The SGL of memory that has no PRPs, for the reason `prp`, as the two words that stand where PRPs would.
+    #[cold]
+    fn scatter(&self, extents: &[Extent], slot: u16, prp: PrpError) -> Result<DataPointer, PointerError> {
+        let support = self.sgl.ok_or(PointerError::Prp(prp))?;
+        let list = self.list_of(slot);
+        let descriptor = sgl::build(extents, support, self.max_transfer, self.page_size, list)?;
+        let [prp1, prp2] = descriptor.words();
+        Ok(DataPointer { prp1, prp2 })
     }
 
     #[cold]

@@ -131,8 +131,7 @@ fn build_list(
         return Ok(DataPointer { prp1, prp2 });
     }
     let per_page = page_size / ENTRY;
-    let pages = list.view.len() as u64 / page_size;
-    let capacity = if pages == 0 { 0 } else { pages * (per_page - 1) + 1 };
+    let capacity = capacity(list.view.len() as u64 / page_size, page_size);
     if entries > capacity {
         return Err(PrpError::TooManyPages { entries, capacity });
     }
@@ -163,6 +162,28 @@ fn build_list(
         }
     }
     Ok(DataPointer { prp1, prp2: list.iova.get() })
+}
+
+/// How many entries fit into `pages` list pages: each but the last gives one place to the chain.
+const fn capacity(pages: u64, page_size: u64) -> u64 {
+    if pages == 0 { 0 } else { pages * (page_size / ENTRY - 1) + 1 }
+}
+
+/// Checks that `extents` have PRPs, of which those beyond the second fit into `pages` list pages.
+///
+/// # Errors
+/// [`PrpError`], as [`build`] would give it.
+pub fn check(extents: &[Extent], page_size: u64, pages: u64) -> Result<(), PrpError> {
+    let first = extents.first().ok_or(PrpError::NoBytes { index: 0 })?;
+    if !first.iova.get().is_multiple_of(4) {
+        return Err(PrpError::NotDwordAligned { iova: first.iova });
+    }
+    let entries = count_entries(extents, page_size)?;
+    let capacity = capacity(pages, page_size);
+    if entries > 1 && entries > capacity {
+        return Err(PrpError::TooManyPages { entries, capacity });
+    }
+    Ok(())
 }
 
 /// Checks seams and lengths, and counts the entries beyond PRP1.

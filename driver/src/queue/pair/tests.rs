@@ -8,8 +8,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::bus::Doorbell;
 use crate::dma::{AddressSpace, DmaSpace, IovaAllocator, IovaRange, MapError};
+use crate::queue::sgl::SglError;
 use crate::spec::ZeroesBased;
 use crate::spec::completion::StatusField;
+use crate::spec::sgl::SglDescriptor;
 use crate::spec::status::StatusCode;
 
 /// A function without registers: it notes the doorbells that were rung.
@@ -118,13 +120,17 @@ impl Device {
 }
 
 fn bench(entries: u32) -> (Bench, QueuePair<u32>, Device) {
+    bench_with(entries, None)
+}
+
+fn bench_with(entries: u32, sgl: Option<SglSupport>) -> (Bench, QueuePair<u32>, Device) {
     let range = IovaRange::new(Iova::new(0x10_0000).unwrap(), 1 << 40).unwrap();
     let space = DmaSpace::new(Arc::new(Everything), IovaAllocator::new(&[range], &[]));
     let bench = Bench { space, rung: Arc::default() };
     let function: Arc<dyn Function> =
         Arc::new(Bench { space: Arc::clone(&bench.space), rung: Arc::clone(&bench.rung) });
     let cap = Cap::from_bits(0).with_mqes(ZeroesBased::<u16>::from_raw(1023));
-    let limits = ControllerLimits::new(cap, 4096, 5).unwrap();
+    let limits = ControllerLimits { sgl, ..ControllerLimits::new(cap, 4096, 5).unwrap() };
     let pair = QueuePair::new(&function, cap, &limits, 1, entries).unwrap();
     (bench, pair, Device { fetched: 0, tail: 0, phase: true, entries: entries as u16 })
 }
@@ -179,10 +185,57 @@ fn full_slots_are_an_error_that_changes_nothing() {
 fn memory_that_has_no_prps_takes_no_slot() {
     let (_, mut pair, _) = bench(4);
     let odd = [Extent { iova: Iova::new(0x20_0002).unwrap(), len: 512 }];
-    assert!(matches!(pair.submit(read_at(0), &odd, 0), Err(SubmitError::Prp(PrpError::NotDwordAligned { .. }))));
+    assert!(matches!(
+        pair.submit(read_at(0), &odd, 0),
+        Err(SubmitError::Pointer(PointerError::Prp(PrpError::NotDwordAligned { .. })))
+    ));
     assert_eq!(pair.free_slots(), 3);
     let long = [Extent { iova: Iova::new(0x20_0000).unwrap(), len: 4 << 20 }];
-    assert!(matches!(pair.submit(read_at(0), &long, 0), Err(SubmitError::Prp(PrpError::TooManyPages { .. }))));
+    assert!(matches!(
+        pair.submit(read_at(0), &long, 0),
+        Err(SubmitError::Pointer(PointerError::Prp(PrpError::TooManyPages { .. })))
+    ));
+    assert_eq!((pair.free_slots(), pair.counters().commands), (3, 0));
+}
+
+/// PRPs where they can, SGLs where they must: the descriptors lie in the slot's own list page, and PSDT says so.
+#[test]
+fn memory_without_prps_gets_an_sgl() {
+    let (_, mut pair, mut device) = bench_with(4, Some(SglSupport { alignment: 4, max_descriptors: None }));
+    let extent = |iova, len| Extent { iova: Iova::new(iova).unwrap(), len };
+    let metadata = 0x77_0000;
+    pair.submit(read_at(0).with_mptr(metadata), &page(0x20_0000), 0).unwrap();
+    pair.submit(read_at(1).with_mptr(metadata), &[extent(0x20_0200, 512), extent(0x40_0204, 3584)], 1).unwrap();
+    pair.submit(read_at(2), &[extent(0x20_0004, 4096), extent(0x20_2000, 4096), extent(0x40_0000, 8)], 2).unwrap();
+
+    let plain = device.fetch(&pair);
+    assert_eq!((plain.psdt(), plain.prp1, plain.prp2, plain.mptr), (Psdt::PRP, 0x20_0000, 0, metadata));
+    for (slot, extents) in [(1, 2), (2, 3)] {
+        let sqe = device.fetch(&pair);
+        assert_eq!((sqe.psdt(), sqe.cid & 3), (Psdt::SGL_MPTR_BUFFER, slot));
+        let at = pair.memory.iova_at((pair.lists_offset + usize::from(slot) * pair.list_bytes) as u64).unwrap();
+        assert_eq!(sqe.sgl1(), SglDescriptor::last_segment(at.get(), extents * 16));
+        assert_eq!(sqe.mptr, if slot == 1 { metadata } else { 0 });
+        let mut words = [0; 4];
+        pair.memory.view().read_words(pair.lists_offset + usize::from(slot) * pair.list_bytes, &mut words);
+        let first = if slot == 1 {
+            SglDescriptor::data_block(0x20_0200, 512)
+        } else {
+            SglDescriptor::data_block(0x20_0004, 4096)
+        };
+        assert_eq!(SglDescriptor::from_words([words[0], words[1]]), first);
+    }
+}
+
+#[test]
+fn memory_without_prps_nor_sgl_takes_no_slot() {
+    let (_, mut pair, _) = bench_with(4, Some(SglSupport { alignment: 4, max_descriptors: None }));
+    let odd = [Extent { iova: Iova::new(0x20_0002).unwrap(), len: 512 }];
+    let error = pair.submit(read_at(0), &odd, 0).unwrap_err();
+    assert_eq!(error.to_string(), "extent 0 is 512 bytes at IOVA 0x200002: both must be multiples of 4 (SGLS)");
+    let longer = [Extent { iova: Iova::new(0x20_0004).unwrap(), len: 4 << 20 }];
+    let error = pair.submit(read_at(0), &longer, 0).unwrap_err();
+    assert_eq!(error, SubmitError::Pointer(PointerError::Sgl(SglError::TooLong { bytes: 4 << 20, max: 128 << 10 })));
     assert_eq!((pair.free_slots(), pair.counters().commands), (3, 0));
 }
 

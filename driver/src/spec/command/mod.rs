@@ -7,6 +7,7 @@
 //! different fields of one name, the getter's name begins with the command's.
 
 mod abort;
+mod arbitration;
 mod features;
 mod firmware;
 mod format;
@@ -22,6 +23,7 @@ use core::mem::{align_of, offset_of, size_of};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+pub use arbitration::Arbitration;
 pub use features::{
     FeatureCapabilities, FeatureIdentifier, NumberOfQueues, Select, TemperatureThreshold, ThresholdType,
 };
