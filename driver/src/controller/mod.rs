@@ -21,6 +21,7 @@ mod namespace;
 mod puppet;
 pub mod quirks;
 mod recovery;
+mod shadow;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +38,7 @@ use quirks::{PciId, QUIRKS, Quirk, Quirks};
 use recovery::Recovery;
 
 use crate::bus::Function;
-use crate::queue::{ControllerLimits, PairCounters, QueuePair, ReachEnd};
+use crate::queue::{ControllerLimits, DoorbellBuffers, PairCounters, QueuePair, ReachEnd};
 use crate::spec::ZeroesBased;
 use crate::spec::command::{NumberOfQueues, Sqe};
 use crate::spec::identify::IdentifyController;
@@ -66,6 +67,9 @@ pub struct ControllerConfig {
     pub pci: Option<PciId>,
     /// The controllers that are known to be different.
     pub quirks: &'static [Quirk],
+    /// Whether doorbells are to be in memory where the controller has that (OACS, Doorbell Buffer Config). Of use in a
+    /// virtual machine only: there a write to a doorbell is a trap into the host, which this spares it.
+    pub shadow_doorbells: bool,
 }
 
 impl Default for ControllerConfig {
@@ -81,6 +85,7 @@ impl Default for ControllerConfig {
             max_namespaces: 1024,
             pci: None,
             quirks: QUIRKS,
+            shadow_doorbells: false,
         }
     }
 }
@@ -103,6 +108,8 @@ pub struct Controller {
     /// Whether EN has been cleared and RDY seen to follow.
     stopped: bool,
     recovery: Recovery,
+    /// Doorbells in memory, where the controller knows of them.
+    doorbell_buffers: Option<Arc<DoorbellBuffers>>,
 }
 
 impl Controller {
@@ -124,6 +131,7 @@ impl Controller {
             in_use: Vec::new(),
             stopped: false,
             recovery: Recovery::default(),
+            doorbell_buffers: None,
             function,
             config,
         };
@@ -133,6 +141,7 @@ impl Controller {
         controller.quirks = learned.quirks;
         controller.granted = controller.ask_for_queues()?;
         controller.in_use = vec![false; controller.granted.into()];
+        controller.cast_shadows()?;
         controller.listen()?;
         Ok(controller)
     }
@@ -192,8 +201,8 @@ impl Controller {
             return Err(ControllerError::NoQueueLeft { granted: self.granted });
         };
         let qid = index as u16 + 1;
-        let pair = QueuePair::new(&self.function, self.cap, &self.limits, qid, entries)?;
-        self.create_queues(&pair)?;
+        let mut pair = QueuePair::new(&self.function, self.cap, &self.limits, qid, entries)?;
+        self.create_queues(&mut pair)?;
         self.in_use[index] = true;
         Ok(pair)
     }
