@@ -16,6 +16,7 @@ mod events;
 mod features;
 mod logs;
 mod maintenance;
+mod memory_buffer;
 mod namespace;
 #[cfg(test)]
 mod puppet;
@@ -30,6 +31,7 @@ pub use error::{ControllerError, Wait};
 pub use events::{ChangedNamespaces, Event, EventCounters};
 pub use features::HostIdentifier;
 pub use maintenance::{FirmwareActivation, FormatSettings, SanitizeSettings};
+pub use memory_buffer::MemoryBuffer;
 pub use namespace::{Namespace, NamespaceIdentity};
 pub use recovery::{Attended, RecoveryConfig, RecoveryCounters};
 

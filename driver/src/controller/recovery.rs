@@ -323,7 +323,7 @@ impl Controller {
         None
     }
 
-    fn gone(&self) -> ControllerError {
+    pub(super) fn gone(&self) -> ControllerError {
         ControllerError::Gone { cap: self.function.read_u64(offset::CAP), csts: self.function.read_u32(offset::CSTS) }
     }
 }

@@ -14,7 +14,7 @@ use super::board::{Board, doorbell_event};
 use super::config::{ModelConfig, ModelError};
 use super::faults::CommandQueue;
 use super::faults::delayed::Delayed;
-use super::iommu::{Fault, Reach, Table};
+use super::iommu::{Fault, Reach, Table, Window};
 use super::namespaces::Namespaces;
 use super::queues::{CompletionQueue, Queues, SubmissionQueue};
 use super::registers::{AdminQueues, Transition};
@@ -32,6 +32,8 @@ const TURN_BUDGET: usize = 256;
 /// Everything that a controller is besides its registers.
 pub(super) struct Executor {
     table: Arc<Table>,
+    /// The controller's own memory, where it has some.
+    window: Option<Arc<Window>>,
     core: Core,
 }
 
@@ -57,7 +59,12 @@ struct Core {
 struct Fatal;
 
 impl Executor {
-    pub(super) fn new(config: &ModelConfig, board: Arc<Board>, table: Arc<Table>) -> Result<Self, ModelError> {
+    pub(super) fn new(
+        config: &ModelConfig,
+        board: Arc<Board>,
+        table: Arc<Table>,
+        window: Option<Arc<Window>>,
+    ) -> Result<Self, ModelError> {
         let max_transfer = config.max_transfer();
         let namespaces = Namespaces::new(config, max_transfer)?;
         let admin = Admin::new(config, max_transfer);
@@ -73,7 +80,7 @@ impl Executor {
             busy: false,
             running: false,
         };
-        Ok(Self { table, core })
+        Ok(Self { table, window, core })
     }
 
     /// One turn. Whether there was anything to do.
@@ -85,7 +92,7 @@ impl Executor {
         if !self.core.running || !self.core.look() {
             return settled;
         }
-        let reach = self.table.reach();
+        let reach = self.table.reach_with(self.window.as_deref());
         if !self.core.board.may_access(self.core.epoch) {
             return settled;
         }

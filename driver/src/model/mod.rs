@@ -48,8 +48,11 @@ use std::time::Duration;
 use board::Board;
 use executor::Executor;
 use function::{SteppedExecutor, step};
+use iommu::Window;
 use power::PowerCut;
 use thread::ModelThread;
+
+use crate::dma::DmaView;
 
 pub use admin::firmware_image;
 pub use config::{ModelConfig, ModelError, StoreConfig};
@@ -88,6 +91,7 @@ enum Runner {
 pub struct Model {
     board: Arc<Board>,
     function: Arc<ModelFunction>,
+    window: Option<Arc<Window>>,
     runner: Runner,
     config: ModelConfig,
 }
@@ -100,7 +104,11 @@ impl Model {
     pub fn new(config: ModelConfig, drive: Drive, iommu: &Arc<SoftwareIommu>) -> Result<Self, ModelError> {
         config.check()?;
         let board = Arc::new(Board::new(&config, iommu.table()));
-        let executor = Executor::new(&config, Arc::clone(&board), iommu.table())?;
+        let window = Window::new(config.cmb_pages).map_err(|source| ModelError::MemoryBuffer { source })?.map(Arc::new);
+        if let Some(window) = &window {
+            board.lock_registers().set_memory_buffer(Arc::clone(window));
+        }
+        let executor = Executor::new(&config, Arc::clone(&board), iommu.table(), window.clone())?;
         let (runner, stepped) = match drive {
             Drive::Stepped => {
                 let executor = Arc::new(Mutex::new(Some(Box::new(executor))));
@@ -109,12 +117,17 @@ impl Model {
             Drive::Threaded => (Runner::Threaded(ModelThread::start(executor)?), None),
         };
         let function = Arc::new(ModelFunction::new(&config, Arc::clone(&board), iommu, stepped));
-        Ok(Self { board, function, runner, config })
+        Ok(Self { board, function, window, runner, config })
     }
 
     /// The controller as a driver sees it.
     pub fn function(&self) -> Arc<ModelFunction> {
         Arc::clone(&self.function)
+    }
+
+    /// Its Controller Memory Buffer, as a host sees it through BAR 2.
+    pub fn memory_buffer(&self) -> Option<DmaView<'_>> {
+        self.window.as_ref().map(|window| window.view())
     }
 
     /// Runs one turn of a stepped model and says whether there was anything to do. A threaded model runs itself:

@@ -8,7 +8,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{RwLock, RwLockReadGuard};
 
-use super::{Mapping, Table};
+use super::{Mapping, Table, Window};
 use crate::dma::Access;
 
 /// Why an address could not be reached.
@@ -46,11 +46,12 @@ pub(in crate::model) struct Hint(usize);
 /// The table, held so that nothing is unmapped.
 pub(in crate::model) struct Reach<'a> {
     mappings: RwLockReadGuard<'a, Vec<Mapping>>,
+    window: Option<&'a Window>,
 }
 
 impl<'a> Reach<'a> {
-    pub(super) fn new(mappings: RwLockReadGuard<'a, Vec<Mapping>>) -> Self {
-        Self { mappings }
+    pub(super) fn new(mappings: RwLockReadGuard<'a, Vec<Mapping>>, window: Option<&'a Window>) -> Self {
+        Self { mappings, window }
     }
 
     /// A table of those mappings that were made among the first `made`: what a device sees that looks with old eyes.
@@ -179,6 +180,9 @@ impl<'a> Reach<'a> {
     #[cold]
     #[inline(never)]
     fn search(&self, address: u64, hint: &mut Hint) -> Option<(&Mapping, u64)> {
+        if let Some(found) = self.window.and_then(|window| window.find(address)) {
+            return Some(found);
+        }
         let at = self.mappings.partition_point(|mapping| mapping.range.end() <= address);
         let mapping = self.mappings.get(at)?;
         let offset = address.checked_sub(mapping.range.start().get())?;

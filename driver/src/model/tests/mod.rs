@@ -15,6 +15,7 @@ mod host;
 mod io;
 mod life;
 mod log_pages;
+mod memory_buffer;
 mod namespaces;
 mod operations;
 mod power;
