@@ -12,6 +12,7 @@ use super::iommu::Table;
 use super::orders::{Health, Order};
 use super::power::PowerCut;
 use super::registers::Registers;
+use super::subsystem::Shared;
 use super::violation::{Violation, Violations};
 use crate::spec::events::AsynchronousEvent;
 use crate::spec::registers::{Cc, NSSR_RESET, offset};
@@ -55,10 +56,12 @@ pub(super) struct Board {
     pub(super) counters: Counters,
     pub(super) violations: Violations,
     pub(super) faults: FaultState,
+    /// What it shares with other controllers, if there may be such.
+    pub(super) subsystem: Option<Arc<Shared>>,
 }
 
 impl Board {
-    pub(super) fn new(config: &ModelConfig, table: Arc<Table>) -> Self {
+    pub(super) fn new(config: &ModelConfig, table: Arc<Table>, subsystem: Option<Arc<Shared>>) -> Self {
         Self {
             registers: Mutex::new(Registers::new(config)),
             attention: AtomicBool::new(false),
@@ -72,6 +75,7 @@ impl Board {
             counters: Counters::default(),
             violations: Violations::default(),
             faults: FaultState::new(table),
+            subsystem,
         }
     }
 
@@ -112,21 +116,36 @@ impl Board {
             }
             return;
         }
+        if offset == offset::NSSR {
+            return self.write_nssr(value);
+        }
         let mut registers = self.lock_registers();
         // Before the reset, so that no doorbell rung after it is heard.
         if offset == offset::CC && registers.cc().en() && !Cc::from_bits(value).en() {
             self.doorbells.stop();
             self.faults.mark_mappings();
         }
-        if offset == offset::NSSR && value == NSSR_RESET && registers.cap().nssrs() {
-            self.reset_all(&mut registers, Registers::reset_subsystem);
-            return;
-        }
         if let Err(violation) = registers.write(offset, value) {
             self.violations.record(violation);
         }
         self.settle_faults(&mut registers);
         self.call_executor(&registers);
+    }
+
+    /// An NVM Subsystem Reset, where there is such: of every controller, one after the other.
+    #[cold]
+    fn write_nssr(&self, value: u32) {
+        if value == NSSR_RESET && self.lock_registers().cap().nssrs() {
+            self.reset_all(&mut self.lock_registers(), Registers::reset_subsystem);
+            for other in self.others() {
+                other.reset_all(&mut other.lock_registers(), Registers::reset_subsystem);
+            }
+        }
+    }
+
+    /// The other controllers of its subsystem.
+    pub(super) fn others(&self) -> Vec<Arc<Board>> {
+        self.subsystem.as_ref().map(|subsystem| subsystem.others(self)).unwrap_or_default()
     }
 
     /// Keeps or counts a ring that was not heard.
@@ -172,7 +191,10 @@ impl Board {
     }
 
     pub(super) fn lock_inventory(&self) -> MutexGuard<'_, BTreeSet<u32>> {
-        self.inventory.lock().unwrap_or_else(PoisonError::into_inner)
+        match &self.subsystem {
+            Some(subsystem) => subsystem.lock_inventory(),
+            None => self.inventory.lock().unwrap_or_else(PoisonError::into_inner),
+        }
     }
 
     /// Function Level Reset, as far as it is done at once: registers, doorbells and the Command register are as
@@ -185,6 +207,9 @@ impl Board {
     /// The power goes and comes back: as a Function Level Reset, and the executor carries out `cut` before it looks
     /// at anything else.
     pub(super) fn cut_power(&self, cut: PowerCut) {
+        for other in self.others() {
+            other.reset_function();
+        }
         let mut registers = self.lock_registers();
         self.power_cuts.lock().unwrap_or_else(PoisonError::into_inner).push(cut);
         self.reset_all(&mut registers, Registers::power_on);

@@ -4,6 +4,7 @@
 //! takes the IOMMU's table for the rest of the turn. Commands are executed whole and in order, one queue after the
 //! other; a completion queue that is full holds its submission queues up until the host has made room.
 
+use std::mem;
 use std::sync::Arc;
 
 mod faulty;
@@ -18,6 +19,7 @@ use super::iommu::{Fault, Reach, Table, Window};
 use super::namespaces::Namespaces;
 use super::queues::{CompletionQueue, Queues, SubmissionQueue};
 use super::registers::{AdminQueues, Transition};
+use super::subsystem::Role;
 use super::transfer::Transfer;
 use super::violation::{Target, Violation};
 use crate::spec::command::{AdminOpcode, Sqe};
@@ -61,13 +63,18 @@ struct Fatal;
 impl Executor {
     pub(super) fn new(
         config: &ModelConfig,
+        role: Role,
         board: Arc<Board>,
         table: Arc<Table>,
         window: Option<Arc<Window>>,
     ) -> Result<Self, ModelError> {
         let max_transfer = config.max_transfer();
-        let namespaces = Namespaces::new(config, max_transfer)?;
-        let admin = Admin::new(config, max_transfer);
+        let namespaces = match &board.subsystem {
+            None => Namespaces::new(config, max_transfer)?,
+            // Theirs are lent to it for each turn.
+            Some(_) => Namespaces::none(config),
+        };
+        let admin = Admin::new(config, max_transfer, role);
         let core = Core {
             board,
             namespaces,
@@ -85,6 +92,24 @@ impl Executor {
 
     /// One turn. Whether there was anything to do.
     pub(super) fn turn(&mut self) -> bool {
+        if self.core.board.subsystem.is_some() { self.turn_among_others() } else { self.turn_alone() }
+    }
+
+    /// A turn with the namespaces that controllers share.
+    #[cold]
+    fn turn_among_others(&mut self) -> bool {
+        let board = Arc::clone(&self.core.board);
+        let Some(subsystem) = &board.subsystem else { return false };
+        let mut shared = subsystem.lock_namespaces();
+        mem::swap(&mut *shared, &mut self.core.namespaces);
+        self.core.admin.enter(&mut self.core.namespaces);
+        let worked = self.turn_alone();
+        mem::swap(&mut *shared, &mut self.core.namespaces);
+        worked
+    }
+
+    #[inline]
+    fn turn_alone(&mut self) -> bool {
         let settled = (self.core.busy || self.core.board.wants_attention()) && self.core.prepare(&self.table);
         if self.core.board.faults.concern_executor() {
             return self.faulty_turn() || settled;

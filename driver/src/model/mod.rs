@@ -11,7 +11,8 @@
 //! the `executor` takes turns over `queues`, whose doorbells may have a `shadow` in memory; `admin` and the `namespaces` execute commands, `blocks` those that a plain
 //! read or write is not; `transfer`, `prp` and `sgl` find their memory through the `iommu`; `media` makes blocks of
 //! what a `store` holds, with metadata (`protection`) and a write `cache` that `power` can take away. What a model is
-//! told from outside comes as `orders`; what it does wrong when asked to is in [`faults`].
+//! told from outside comes as `orders`; what it does wrong when asked to is in [`faults`]. Several
+//! controllers on the same namespaces are a [`Subsystem`].
 
 mod admin;
 mod blocks;
@@ -37,6 +38,7 @@ mod registers;
 mod sgl;
 mod shadow;
 mod store;
+mod subsystem;
 mod thread;
 mod transfer;
 mod violation;
@@ -50,6 +52,7 @@ use executor::Executor;
 use function::{SteppedExecutor, step};
 use iommu::Window;
 use power::PowerCut;
+use subsystem::{Role, Shared};
 use thread::ModelThread;
 
 use crate::dma::DmaView;
@@ -66,6 +69,7 @@ pub use iommu::{FaultKind, SoftwareIommu};
 pub use orders::{ModelHealth, ModelNamespaces, NamespaceError};
 pub use power::{PowerLoss, Survivors};
 pub use prp::PrpPlace;
+pub use subsystem::Subsystem;
 pub use violation::{DoorbellId, Target, Violation};
 
 /// How long a caller waits for a power cut before it looks whether the model's thread is still there.
@@ -103,12 +107,22 @@ impl Model {
     /// [`ModelError`]: settings that no controller can have, or a store that cannot be opened.
     pub fn new(config: ModelConfig, drive: Drive, iommu: &Arc<SoftwareIommu>) -> Result<Self, ModelError> {
         config.check()?;
-        let board = Arc::new(Board::new(&config, iommu.table()));
+        Self::build(config, drive, iommu, Role::ALONE, None)
+    }
+
+    fn build(
+        config: ModelConfig,
+        drive: Drive,
+        iommu: &Arc<SoftwareIommu>,
+        role: Role,
+        subsystem: Option<&Arc<Shared>>,
+    ) -> Result<Self, ModelError> {
+        let board = Arc::new(Board::new(&config, iommu.table(), subsystem.cloned()));
         let window = Window::new(config.cmb_pages).map_err(|source| ModelError::MemoryBuffer { source })?.map(Arc::new);
         if let Some(window) = &window {
             board.lock_registers().set_memory_buffer(Arc::clone(window));
         }
-        let executor = Executor::new(&config, Arc::clone(&board), iommu.table(), window.clone())?;
+        let executor = Executor::new(&config, role, Arc::clone(&board), iommu.table(), window.clone())?;
         let (runner, stepped) = match drive {
             Drive::Stepped => {
                 let executor = Arc::new(Mutex::new(Some(Box::new(executor))));
@@ -141,7 +155,7 @@ impl Model {
 
     /// Cuts the power, and gives it back: what only the simulated write cache held is lost but for `survivors` (see
     /// [`ModelConfig::cache_simulation`]; without one nothing is), and the controller is as after power on, with bus
-    /// mastering off. Returns when it has happened; commands that were not completed by then never are.
+    /// mastering off; the other controllers of a [`Subsystem`] are, too. Returns when it has happened; commands that were not completed by then never are.
     ///
     /// # Errors
     /// What the store answered when survivors were written, or that the model's thread has ended.

@@ -80,6 +80,7 @@ impl Entry {
 }
 
 /// All namespaces, by increasing identifier.
+#[derive(Default)]
 pub(super) struct Namespaces {
     entries: Vec<Entry>,
     /// Where the last command found its namespace.
@@ -98,6 +99,11 @@ impl Namespaces {
         let first = Entry::new(1, Namespace::new(config, max_transfer)?, config.size);
         let commands = commands(&config.io_commands);
         Ok(Self { entries: vec![first], hint: 0, nn: config.nn, closed: None, commands })
+    }
+
+    /// No namespaces.
+    pub(super) fn none(config: &ModelConfig) -> Self {
+        Self { nn: config.nn, commands: commands(&config.io_commands), ..Self::default() }
     }
 
     /// Executes a command of an I/O queue.

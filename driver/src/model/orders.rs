@@ -25,6 +25,8 @@ pub(super) enum Order {
     Remove(u32),
     /// A namespace gets another size in bytes.
     Resize(u32, u64),
+    /// Another controller has carried out one of these for a namespace that is shared.
+    Note(u32),
     /// Something went wrong that no command is told about.
     Report(AsynchronousEvent),
 }

@@ -5,6 +5,7 @@ use zerocopy::IntoBytes;
 use super::super::config::ModelConfig;
 use super::super::namespaces::{Entry, Namespaces};
 use super::super::registers::VERSION;
+use super::super::subsystem::Role;
 use super::super::transfer::permanent;
 use super::Answer;
 use super::firmware::{FRMW, FWUG};
@@ -13,9 +14,9 @@ use super::sanitize::SANICAP;
 use crate::spec::ZeroesBased;
 use crate::spec::command::{Cns, Csi, NSID_ALL, Sqe};
 use crate::spec::identify::{
-    ActiveNamespaceList, ControllerType, Ctratt, DescriptorWriter, Dlfeat, Flbas, FlushBehavior, Fna, IDENTIFY_LENGTH,
-    IdentifyController, IdentifyControllerNvm, IdentifyNamespace, IdentifyNamespaceNvm, Lpa, NamespaceIdentifier,
-    Nsattr, Nsfeat, Oacs, Oaes, Oncs, Vwc,
+    ActiveNamespaceList, Cmic, ControllerType, Ctratt, DescriptorWriter, Dlfeat, Flbas, FlushBehavior, Fna,
+    IDENTIFY_LENGTH, IdentifyController, IdentifyControllerNvm, IdentifyNamespace, IdentifyNamespaceNvm, Lpa,
+    NamespaceIdentifier, Nmic, Nsattr, Nsfeat, Oacs, Oaes, Oncs, Vwc,
 };
 use crate::spec::registers::Vs;
 use crate::spec::status::{Status, StatusCode};
@@ -26,13 +27,13 @@ const CQES: u8 = 0x44;
 /// Warning and critical temperature in kelvins.
 pub(super) const WCTEMP: u16 = 343;
 const CCTEMP: u16 = 353;
-/// NSATTR and NSTAT in the I/O Command Set Independent Identify Namespace structure (Base 2.1, 5.1.13.2.8).
+/// NMIC, NSATTR and NSTAT in the I/O Command Set Independent Identify Namespace structure (Base 2.1, 5.1.13.2.8).
+const INDEPENDENT_NMIC: usize = 1;
 const INDEPENDENT_NSATTR: usize = 8;
 const INDEPENDENT_NSTAT: usize = 14;
 /// NSTAT.NRDY: the namespace is ready.
 const NRDY: u8 = 1;
-/// The controller's identifier, and the one that means the controller that executes the command.
-const CNTLID: u16 = 1;
+/// The identifier that means the controller that executes the command.
 const THIS_CONTROLLER: u16 = 0xFFFF;
 /// Minutes that an extended self-test is said to take.
 const EDSTT: u16 = 1;
@@ -57,10 +58,10 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    pub(super) fn new(config: &ModelConfig) -> Self {
+    pub(super) fn new(config: &ModelConfig, role: Role) -> Self {
         let uuid = identifiers(&config.serial, 1).uuid;
         Self {
-            controller: controller(config, uuid),
+            controller: controller(config, role, uuid),
             controller_nvm: controller_nvm(config),
             serial: config.serial.clone(),
             dlfeat: config.dlfeat(),
@@ -119,12 +120,13 @@ impl Identity {
             }
             Cns::INDEPENDENT_NAMESPACE => described(&|entry| {
                 let mut page = vec![0; IDENTIFY_LENGTH];
+                page[INDEPENDENT_NMIC] = self.nmic().raw();
                 page[INDEPENDENT_NSATTR] = nsattr(entry).raw();
                 page[INDEPENDENT_NSTAT] = NRDY;
                 page
             })?,
             Cns::IO_COMMAND_SET => {
-                if !matches!(sqe.cntid(), CNTLID | THIS_CONTROLLER) {
+                if ![self.controller.cntlid, THIS_CONTROLLER].contains(&sqe.cntid()) {
                     return Err(permanent(StatusCode::INVALID_FIELD_IN_COMMAND));
                 }
                 // One combination: the NVM Command Set alone.
@@ -133,6 +135,10 @@ impl Identity {
             _ => return Err(permanent(StatusCode::INVALID_FIELD_IN_COMMAND)),
         };
         Ok(Answer::Data(bytes, IDENTIFY_LENGTH as u64))
+    }
+
+    fn nmic(&self) -> Nmic {
+        if self.controller.cmic.contains(Cmic::MULTIPLE_CONTROLLERS) { Nmic::SHARED } else { Nmic::empty() }
     }
 
     fn structure(&self, entry: &Entry) -> IdentifyNamespace {
@@ -154,6 +160,7 @@ impl Identity {
             fpi: 0x80 | entry.format_left.unwrap_or(0),
             noiob: self.noiob,
             nvmcap: u128::from(entry.size).into(),
+            nmic: self.nmic(),
             nsattr: nsattr(entry),
             nguid,
             eui64,
@@ -194,11 +201,12 @@ fn identifiers(serial: &str, nsid: u32) -> Identifiers {
     Identifiers { uuid, nguid, eui64 }
 }
 
-fn controller(config: &ModelConfig, uuid: [u8; 16]) -> IdentifyController {
+fn controller(config: &ModelConfig, role: Role, uuid: [u8; 16]) -> IdentifyController {
     let mut data = IdentifyController {
         rab: 6,
         mdts: config.mdts,
-        cntlid: CNTLID,
+        cmic: if role.shared { Cmic::MULTIPLE_CONTROLLERS } else { Cmic::empty() },
+        cntlid: role.cntlid,
         ver: VERSION,
         cntrltype: ControllerType::IO,
         oaes: Oaes::ATTACHED_NAMESPACE_ATTRIBUTE | Oaes::FIRMWARE_ACTIVATION,

@@ -26,6 +26,7 @@ use super::iommu::{Reach, gather, write_padded};
 use super::namespaces::Namespaces;
 use super::orders::Order;
 use super::queues::Queues;
+use super::subsystem::Role;
 use super::transfer::{Transfer, permanent};
 use crate::dma::Access;
 use crate::spec::command::{AdminOpcode, Fuse, NSID_ALL, Psdt, Sqe};
@@ -95,9 +96,9 @@ pub(super) struct Admin {
 }
 
 impl Admin {
-    pub(super) fn new(config: &ModelConfig, max_transfer: u64) -> Self {
+    pub(super) fn new(config: &ModelConfig, max_transfer: u64, role: Role) -> Self {
         Self {
-            identity: Identity::new(config),
+            identity: Identity::new(config, role),
             logs: Logs::default(),
             events: Events::new(config.aerl),
             features: Features::new(config),
@@ -109,6 +110,13 @@ impl Admin {
             late: VecDeque::new(),
             max_transfer,
             powered_on: Instant::now(),
+        }
+    }
+
+    /// Sets up namespaces that another controller may have used since, for commands of this one.
+    pub(super) fn enter(&self, namespaces: &mut Namespaces) {
+        for entry in namespaces.iter_mut() {
+            entry.namespace.cached = self.features.cached();
         }
     }
 
@@ -129,7 +137,7 @@ impl Admin {
     #[cold]
     pub(super) fn tick(&mut self, board: &Board, namespaces: &mut Namespaces, running: bool) {
         for order in board.take_orders() {
-            self.carry_out(order, namespaces, running);
+            self.carry_out(order, board, namespaces, running);
         }
         self.formats.tick(namespaces, &mut self.late);
         if self.sanitize.tick(board, namespaces) && running {
@@ -148,7 +156,7 @@ impl Admin {
         self.formats.busy() || self.sanitize.busy() || self.self_tests.busy()
     }
 
-    fn carry_out(&mut self, order: Order, namespaces: &mut Namespaces, running: bool) {
+    fn carry_out(&mut self, order: Order, board: &Board, namespaces: &mut Namespaces, running: bool) {
         let changed = match order {
             Order::Add(mut entry) => {
                 entry.namespace.cached = self.features.cached();
@@ -169,10 +177,17 @@ impl Admin {
                 Ok(()) => nsid,
                 Err(_) => return self.report(AsynchronousEvent::PERSISTENT_INTERNAL_ERROR, running),
             },
+            Order::Note(nsid) => return self.note_changed(nsid, running),
             Order::Report(event) => return self.report(event, running),
         };
+        self.note_changed(changed, running);
+        board.others().iter().for_each(|other| other.order(Order::Note(changed)));
+    }
+
+    /// A namespace has come, changed or gone.
+    fn note_changed(&mut self, nsid: u32, running: bool) {
         if running {
-            self.logs.changed_namespaces.insert(changed);
+            self.logs.changed_namespaces.insert(nsid);
             self.events.raise(AsynchronousEvent::ATTACHED_NAMESPACE_ATTRIBUTE_CHANGED);
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::super::{Drive, Model, ModelConfig, ModelFunction, SoftwareIommu};
+use super::super::{Drive, Model, ModelConfig, ModelFunction, SoftwareIommu, Subsystem};
 use crate::bus::{Doorbell, Function};
 use crate::dma::{Access, DmaSpace, HostMemory, PageSize, Region};
 use crate::spec::ZeroesBased;
@@ -109,6 +109,19 @@ impl Host {
     pub(super) fn disabled(config: ModelConfig, drive: Drive) -> Self {
         let iommu = SoftwareIommu::new();
         let model = Model::new(config, drive, &iommu).unwrap();
+        Self::of(model, iommu)
+    }
+
+    /// A host with a new controller of a subsystem and an address space of its own, enabled.
+    pub(super) fn with_controller_of(subsystem: &mut Subsystem, drive: Drive) -> Self {
+        let iommu = SoftwareIommu::new();
+        let model = subsystem.add_controller(drive, &iommu).unwrap();
+        let mut host = Self::of(model, iommu);
+        host.enable();
+        host
+    }
+
+    fn of(model: Model, iommu: Arc<SoftwareIommu>) -> Self {
         let (function, space) = (model.function(), iommu.space());
         let admin = pair(&function, &space, 0, 16);
         let aqa = Aqa::default().with_asqs(count(16)).with_acqs(count(16));

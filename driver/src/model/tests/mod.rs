@@ -24,4 +24,5 @@ mod queue_commands;
 mod rings;
 mod sgl;
 mod shadow;
+mod subsystem;
 mod threaded;
