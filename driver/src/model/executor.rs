@@ -192,6 +192,7 @@ impl Core {
         self.queues.add_completion(CompletionQueue::new(0, admin.acq, admin.acqs), doorbells);
         self.queues.add_submission(SubmissionQueue::new(0, 0, admin.asq, admin.asqs), doorbells);
         self.transfer.page_size = admin.page_size;
+        self.admin.enter(&mut self.namespaces);
         self.epoch = doorbells.start();
         self.running = true;
     }

@@ -35,6 +35,7 @@ mod protection;
 mod prp;
 mod queues;
 mod registers;
+mod reservations;
 mod sgl;
 mod shadow;
 mod store;

@@ -13,6 +13,7 @@ use super::io_config::{IoCommandsConfig, MetadataConfig};
 use super::iommu::Reach;
 use super::namespace::Namespace;
 use super::power::{PowerLoss, Survivors};
+use super::reservations::Reservations;
 use super::transfer::{Transfer, permanent};
 use crate::spec::command::{Fuse, NSID_ALL, NvmOpcode, Sqe};
 use crate::spec::identify::LbaFormat;
@@ -34,6 +35,10 @@ fn commands(config: &IoCommandsConfig) -> Vec<(NvmOpcode, CommandEffects)> {
         (config.write_zeroes, NvmOpcode::WRITE_ZEROES, writes),
         (config.dataset_management, NvmOpcode::DATASET_MANAGEMENT, writes),
         (config.verify, NvmOpcode::VERIFY, reads),
+        (config.reservations, NvmOpcode::RESERVATION_REGISTER, reads),
+        (config.reservations, NvmOpcode::RESERVATION_REPORT, reads),
+        (config.reservations, NvmOpcode::RESERVATION_ACQUIRE, reads),
+        (config.reservations, NvmOpcode::RESERVATION_RELEASE, reads),
     ];
     all.into_iter().filter(|(there, ..)| *there).map(|(_, opcode, effects)| (opcode, effects)).collect()
 }
@@ -249,6 +254,7 @@ impl Namespaces {
     pub(super) fn lose_power(&mut self, survivors: Survivors) -> io::Result<PowerLoss> {
         let mut all = PowerLoss::default();
         for entry in &mut self.entries {
+            entry.namespace.change_reservations(Reservations::lose_power);
             let loss = entry.namespace.store.lose_power(survivors)?;
             all.lost += loss.lost;
             all.survived += loss.survived;

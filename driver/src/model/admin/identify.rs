@@ -16,7 +16,7 @@ use crate::spec::command::{Cns, Csi, NSID_ALL, Sqe};
 use crate::spec::identify::{
     ActiveNamespaceList, Cmic, ControllerType, Ctratt, DescriptorWriter, Dlfeat, Flbas, FlushBehavior, Fna,
     IDENTIFY_LENGTH, IdentifyController, IdentifyControllerNvm, IdentifyNamespace, IdentifyNamespaceNvm, Lpa,
-    NamespaceIdentifier, Nmic, Nsattr, Nsfeat, Oacs, Oaes, Oncs, Vwc,
+    NamespaceIdentifier, Nmic, Nsattr, Nsfeat, Oacs, Oaes, Oncs, Rescap, Vwc,
 };
 use crate::spec::registers::Vs;
 use crate::spec::status::{Status, StatusCode};
@@ -27,8 +27,9 @@ const CQES: u8 = 0x44;
 /// Warning and critical temperature in kelvins.
 pub(super) const WCTEMP: u16 = 343;
 const CCTEMP: u16 = 353;
-/// NMIC, NSATTR and NSTAT in the I/O Command Set Independent Identify Namespace structure (Base 2.1, 5.1.13.2.8).
+/// NMIC, RESCAP, NSATTR and NSTAT in the I/O Command Set Independent Identify Namespace structure (Base 2.1, 5.1.13.2.8).
 const INDEPENDENT_NMIC: usize = 1;
+const INDEPENDENT_RESCAP: usize = 2;
 const INDEPENDENT_NSATTR: usize = 8;
 const INDEPENDENT_NSTAT: usize = 14;
 /// NSTAT.NRDY: the namespace is ready.
@@ -73,6 +74,15 @@ impl Identity {
     /// Which optional admin commands there are.
     pub(super) fn oacs(&self) -> Oacs {
         self.controller.oacs
+    }
+
+    /// Which optional I/O commands there are.
+    pub(super) fn oncs(&self) -> Oncs {
+        self.controller.oncs
+    }
+
+    pub(super) fn cntlid(&self) -> u16 {
+        self.controller.cntlid
     }
 
     /// The structure that `sqe` asks for, from a controller that runs firmware `revision`.
@@ -121,6 +131,7 @@ impl Identity {
             Cns::INDEPENDENT_NAMESPACE => described(&|entry| {
                 let mut page = vec![0; IDENTIFY_LENGTH];
                 page[INDEPENDENT_NMIC] = self.nmic().raw();
+                page[INDEPENDENT_RESCAP] = self.rescap().raw();
                 page[INDEPENDENT_NSATTR] = nsattr(entry).raw();
                 page[INDEPENDENT_NSTAT] = NRDY;
                 page
@@ -139,6 +150,20 @@ impl Identity {
 
     fn nmic(&self) -> Nmic {
         if self.controller.cmic.contains(Cmic::MULTIPLE_CONTROLLERS) { Nmic::SHARED } else { Nmic::empty() }
+    }
+
+    fn rescap(&self) -> Rescap {
+        if !self.oncs().contains(Oncs::RESERVATIONS) {
+            return Rescap::empty();
+        }
+        Rescap::PERSIST_THROUGH_POWER_LOSS
+            | Rescap::WRITE_EXCLUSIVE
+            | Rescap::EXCLUSIVE_ACCESS
+            | Rescap::WRITE_EXCLUSIVE_REGISTRANTS_ONLY
+            | Rescap::EXCLUSIVE_ACCESS_REGISTRANTS_ONLY
+            | Rescap::WRITE_EXCLUSIVE_ALL_REGISTRANTS
+            | Rescap::EXCLUSIVE_ACCESS_ALL_REGISTRANTS
+            | Rescap::IGNORE_EXISTING_KEY
     }
 
     fn structure(&self, entry: &Entry) -> IdentifyNamespace {
@@ -161,6 +186,7 @@ impl Identity {
             noiob: self.noiob,
             nvmcap: u128::from(entry.size).into(),
             nmic: self.nmic(),
+            rescap: self.rescap(),
             nsattr: nsattr(entry),
             nguid,
             eui64,

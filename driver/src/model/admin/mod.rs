@@ -26,6 +26,7 @@ use super::iommu::{Reach, gather, write_padded};
 use super::namespaces::Namespaces;
 use super::orders::Order;
 use super::queues::Queues;
+use super::reservations::HostKey;
 use super::subsystem::Role;
 use super::transfer::{Transfer, permanent};
 use crate::dma::Access;
@@ -115,9 +116,17 @@ impl Admin {
 
     /// Sets up namespaces that another controller may have used since, for commands of this one.
     pub(super) fn enter(&self, namespaces: &mut Namespaces) {
+        let (cntlid, user) = (self.identity.cntlid(), self.host());
+        let extended = self.features.host_extended();
         for entry in namespaces.iter_mut() {
             entry.namespace.cached = self.features.cached();
+            entry.namespace.reservations.set_user(cntlid, user, extended);
         }
+    }
+
+    /// Who uses the controller.
+    fn host(&self) -> HostKey {
+        HostKey::new(self.features.host_identifier(), self.identity.cntlid())
     }
 
     /// A reset of the controller: what waits is dropped, features are as saved or as at first, firmware that waited for
@@ -129,7 +138,12 @@ impl Admin {
         self.formats.reset();
         self.firmware.reset();
         self.self_tests.reset(self.power_on_hours());
+        let host = self.host();
+        for entry in namespaces.iter_mut() {
+            entry.namespace.change_reservations(|reservations| reservations.forget(host));
+        }
         self.features.reset(namespaces);
+        self.enter(namespaces);
     }
 
     /// Carries out what was ordered from outside and takes operations in progress one turn further. `running` is whether
@@ -162,6 +176,7 @@ impl Admin {
                 entry.namespace.cached = self.features.cached();
                 let nsid = entry.nsid;
                 namespaces.insert(*entry);
+                self.enter(namespaces);
                 nsid
             }
             Order::Remove(nsid) => {
@@ -178,6 +193,13 @@ impl Admin {
                 Err(_) => return self.report(AsynchronousEvent::PERSISTENT_INTERNAL_ERROR, running),
             },
             Order::Note(nsid) => return self.note_changed(nsid, running),
+            Order::NotifyReservation { nsid, kind, hosts } => {
+                if running && hosts.contains(&self.host()) && !self.features.masks_reservation(nsid, kind) {
+                    self.logs.notify_reservation(nsid, kind);
+                    self.events.raise(AsynchronousEvent::RESERVATION_LOG_PAGE_AVAILABLE);
+                }
+                return;
+            }
             Order::Report(event) => return self.report(event, running),
         };
         self.note_changed(changed, running);
@@ -274,6 +296,7 @@ impl Admin {
             }
             AdminOpcode::SET_FEATURES => {
                 let answer = self.set_features(around, sqe)?;
+                self.enter(around.namespaces);
                 let warning = self.critical_warning(around.board, around.namespaces);
                 self.events.review(warning);
                 self.events.deliver(&mut self.late);

@@ -124,11 +124,17 @@ impl Host {
     fn of(model: Model, iommu: Arc<SoftwareIommu>) -> Self {
         let (function, space) = (model.function(), iommu.space());
         let admin = pair(&function, &space, 0, 16);
+        let host = Self { model, function, iommu, space, admin };
+        host.set_up();
+        host
+    }
+
+    /// Writes AQA, ASQ and ACQ.
+    pub(super) fn set_up(&self) {
         let aqa = Aqa::default().with_asqs(count(16)).with_acqs(count(16));
-        function.write_u32(offset::AQA, aqa.bits());
-        function.write_u64(offset::ASQ, admin.sq.iova().get());
-        function.write_u64(offset::ACQ, admin.cq.iova().get());
-        Self { model, function, iommu, space, admin }
+        self.function.write_u32(offset::AQA, aqa.bits());
+        self.function.write_u64(offset::ASQ, self.admin.sq.iova().get());
+        self.function.write_u64(offset::ACQ, self.admin.cq.iova().get());
     }
 
     pub(super) fn csts(&self) -> Csts {

@@ -21,6 +21,7 @@ mod operations;
 mod power;
 mod protection;
 mod queue_commands;
+mod reservations;
 mod rings;
 mod sgl;
 mod shadow;

@@ -98,11 +98,7 @@ fn the_power_goes_for_both() {
     assert!(hosts.iter().all(|host| !host.csts().rdy()));
     let host = &mut hosts[1];
     host.function.enable_bus_mastering().unwrap();
-    let (sq, cq) = (host.admin.sq.iova().get(), host.admin.cq.iova().get());
-    let aqa = crate::spec::registers::Aqa::default().with_asqs(count(16)).with_acqs(count(16));
-    host.function.write_u32(offset::AQA, aqa.bits());
-    host.function.write_u64(offset::ASQ, sq);
-    host.function.write_u64(offset::ACQ, cq);
+    host.set_up();
     host.enable();
     let mut second = host.io_pair(1, 8);
     assert_eq!(host.blocks(&mut second, 1), Ok(vec![0x11; 1024]));
