@@ -22,6 +22,7 @@ mod namespace;
 mod puppet;
 pub mod quirks;
 mod recovery;
+mod reservations;
 mod shadow;
 
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub use maintenance::{FirmwareActivation, FormatSettings, SanitizeSettings};
 pub use memory_buffer::MemoryBuffer;
 pub use namespace::{Namespace, NamespaceIdentity};
 pub use recovery::{Attended, RecoveryConfig, RecoveryCounters};
+
+pub use reservations::{KeyChange, Registered, ReservationReport};
 
 use admin::AdminQueue;
 use quirks::{PciId, QUIRKS, Quirk, Quirks};
