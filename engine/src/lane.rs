@@ -34,7 +34,7 @@ use recovery::Watch;
 /// Commands that a batch may plan before the next one's turn comes.
 const QUANTUM: usize = 32;
 /// How often bytes are asked for again before their task fails.
-const ATTEMPTS: u8 = 3;
+const ATTEMPTS: u8 = 5;
 /// Completions that one turn takes at the most, so that planning is never far.
 const COMPLETIONS_A_TURN: usize = 64;
 

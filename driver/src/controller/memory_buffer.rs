@@ -3,7 +3,7 @@
 //! Nothing of this driver lies in it: queues, lists and data are in the host's memory or a GPU's. Where the buffer is
 //! and what it could hold is said for those who look at a drive.
 
-use super::{Controller, ControllerError};
+use super::{Controller, ControllerError, enable};
 use crate::spec::registers::{Cmbloc, Cmbmsc, Cmbsz, Vs, offset};
 
 /// What the registers are called in errors.
@@ -46,7 +46,7 @@ impl Controller {
         }
         let (loc, sz) = (function.read_u32(offset::CMBLOC), function.read_u32(offset::CMBSZ));
         if loc == u32::MAX || sz == u32::MAX {
-            return Err(self.gone());
+            return Err(enable::gone(function));
         }
         decode(Cmbloc::from_bits(loc), Cmbsz::from_bits(sz))
     }

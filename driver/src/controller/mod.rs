@@ -62,6 +62,8 @@ pub struct ControllerConfig {
     pub shutdown_timeout: Duration,
     /// The least wait for CSTS.RDY to follow CC.EN: a controller that says CAP.TO = 0 is still given that time.
     pub least_ready_timeout: Duration,
+    /// The longest wait that a controller may ask for (CAP.TO, CRTO.CRWMT, RTD3E): what it says can be hours.
+    pub longest_wait: Duration,
     /// When recovery begins, and how often its steps are tried.
     pub recovery: RecoveryConfig,
     /// The most requests for asynchronous events that are kept in the controller; 0: events are not wanted.
@@ -85,6 +87,7 @@ impl Default for ControllerConfig {
             admin_timeout: Duration::from_secs(10),
             shutdown_timeout: Duration::from_secs(10),
             least_ready_timeout: Duration::from_millis(500),
+            longest_wait: Duration::from_secs(300),
             recovery: RecoveryConfig::default(),
             event_requests: 4,
             max_namespaces: 1024,
@@ -238,7 +241,7 @@ impl Controller {
             return Ok(());
         }
         // RTD3E is in microseconds, 0 where it is not said (Identify Controller, bytes 91:88).
-        let said = Duration::from_micros(self.identify.rtd3e.into());
+        let said = Duration::from_micros(self.identify.rtd3e.into()).min(self.config.longest_wait);
         let shut = enable::shut_down(&*self.function, self.cc, said.max(self.config.shutdown_timeout));
         let how = self.stop_reach().how();
         shut.and(if how == ReachEnd::NotReady { Ok(()) } else { Err(ControllerError::Stopped { how }) })

@@ -3,6 +3,7 @@
 use super::*;
 use crate::bus::{BusError, Doorbell};
 use crate::dma::{Access, DmaSpace, HostMemory};
+use crate::model::faults::{At, Life};
 use crate::model::{Drive, Model, ModelConfig, SoftwareIommu, Violation};
 use crate::queue::Extent;
 use crate::spec::status::StatusCode;
@@ -150,6 +151,36 @@ fn a_status_of_an_admin_command_is_an_error_with_its_name() {
     }
 }
 
+#[test]
+fn a_controller_that_was_dropped_or_shut_down_can_be_enabled_again() {
+    let rig = rig(ModelConfig::default());
+    for round in 0..4 {
+        let controller = rig.enable().unwrap();
+        if round % 2 == 0 {
+            drop(controller);
+        } else {
+            controller.shutdown().unwrap();
+        }
+    }
+    rig.model.function().reset().unwrap();
+    rig.enable().unwrap();
+    rig.is_clean();
+}
+
+#[test]
+fn a_controller_that_does_not_become_ready_is_disabled_again() {
+    for life in [Life::NeverReady, Life::FatalAtEnable] {
+        let rig = rig(ModelConfig { to: 0, ..ModelConfig::default() });
+        rig.model.faults().arm(At::Now, life);
+        let config = ControllerConfig { least_ready_timeout: Duration::from_millis(5), ..ControllerConfig::default() };
+        assert!(Controller::enable(rig.model.function(), config).is_err());
+        let function = rig.model.function();
+        assert_eq!((function.read_u32(offset::CC) & 1, function.read_u32(offset::CSTS) & 1), (0, 0), "{life:?}");
+        rig.enable().unwrap();
+        rig.is_clean();
+    }
+}
+
 /// Field failure 1.
 #[test]
 fn ready_that_never_comes_is_a_named_timeout() {
@@ -167,6 +198,27 @@ fn a_shutdown_that_never_ends_is_a_named_timeout() {
     let error = controller.shutdown().unwrap_err();
     assert!(matches!(error, ControllerError::Timeout { wait: Wait::ShutdownComplete, .. }), "{error}");
     assert!(error.to_string().contains("within 1 ms"), "{error}");
+}
+
+/// RTD3E and CAP.TO are the device's word: by RTD3E alone it could have a shutdown wait for 71 minutes.
+#[test]
+fn what_a_controller_asks_for_has_a_limit() {
+    let short = Duration::from_millis(1);
+    let config = ControllerConfig {
+        shutdown_timeout: short,
+        least_ready_timeout: short,
+        longest_wait: Duration::from_millis(2),
+        ..ControllerConfig::default()
+    };
+    let slow = rig(ModelConfig { ready_delay: u32::MAX, to: 255, ..ModelConfig::default() });
+    let error = Controller::enable(slow.model.function(), config.clone()).err().unwrap().to_string();
+    assert!(error.contains("within 2 ms"), "{error}");
+
+    let rig = rig(ModelConfig { shutdown_delay: u32::MAX, ready_delay: 0, ..ModelConfig::default() });
+    let mut controller = Controller::enable(rig.model.function(), config).unwrap();
+    controller.identify.rtd3e = u32::MAX;
+    let error = controller.shutdown().unwrap_err().to_string();
+    assert!(error.contains("within 2 ms"), "{error}");
 }
 
 /// Field failure 4, as far as it is seen before anything is running.

@@ -1,0 +1,5 @@
+//! See `tentpeg_tests::fuzz::device`.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| tentpeg_tests::fuzz::device(data));
