@@ -241,7 +241,11 @@ impl AdminQueue {
 }
 
 /// Host memory that the controller can reach.
-fn region(function: &dyn Function, len: usize, access: Access) -> Result<Region<HostMemory>, ControllerError> {
+pub(super) fn region(
+    function: &dyn Function,
+    len: usize,
+    access: Access,
+) -> Result<Region<HostMemory>, ControllerError> {
     let memory = HostMemory::allocate(len).map_err(|error| ControllerError::AdminMemory(error.to_string()))?;
     function.dma().register(memory, access).map_err(|error| ControllerError::AdminMemory(error.to_string()))
 }

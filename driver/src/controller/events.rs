@@ -11,10 +11,14 @@ use crate::spec::command::{FeatureIdentifier, LogPageIdentifier, NSID_ALL, Sqe};
 use crate::spec::events::{AsynchronousEvent, AsynchronousEventConfiguration, AsynchronousEventType};
 use crate::spec::identify::{IdentifyController, Oaes};
 use crate::spec::log::{CriticalWarning, ErrorInformationLogEntry, FirmwareSlotLog, SanitizeStatusLog, SmartLog};
+use crate::spec::log::{ReservationNotificationLog, ReservationNotificationType};
 use crate::spec::status::Status;
 
 /// Dwords that are read of a log page that this driver knows nothing of: enough to clear its event.
 const UNKNOWN_PAGE: ZeroesBased<u32> = ZeroesBased::<u32>::from_raw(127);
+
+/// The most notifications of reservations that are read for one event.
+const MAX_NOTIFICATIONS: usize = 256;
 
 /// Which namespaces have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +57,8 @@ pub enum Event {
         /// How it ended.
         log: Box<SanitizeStatusLog>,
     },
+    /// Other hosts' commands have changed reservations: each notification, the oldest first.
+    Reservations(Vec<ReservationNotificationLog>),
     /// Something that this driver knows nothing of.
     Unknown(AsynchronousEvent),
     /// Something whose log page the controller refuses: it will not be reported again.
@@ -188,6 +194,7 @@ fn read(admin: &mut AdminQueue, nn: u32, event: AsynchronousEvent) -> Result<Eve
             let log = admin.log_page(LogPageIdentifier::SANITIZE_STATUS, NSID_ALL)?;
             Event::Sanitized { event, log: Box::new(log) }
         }
+        _ if is(AsynchronousEvent::RESERVATION_LOG_PAGE_AVAILABLE) => Event::Reservations(notifications(admin)?),
         _ => {
             if event.log_page() != LogPageIdentifier::SUPPORTED_LOG_PAGES {
                 // Read only so that it is cleared; what it holds is thrown away.
@@ -196,6 +203,24 @@ fn read(admin: &mut AdminQueue, nn: u32, event: AsynchronousEvent) -> Result<Eve
             Event::Unknown(event)
         }
     })
+}
+
+/// Reads notifications of reservations until the controller says that there is none left. Bounded: what it counts is its
+/// word.
+fn notifications(admin: &mut AdminQueue) -> Result<Vec<ReservationNotificationLog>, ControllerError> {
+    let mut logs = Vec::new();
+    while logs.len() < MAX_NOTIFICATIONS {
+        let log: ReservationNotificationLog = admin.log_page(LogPageIdentifier::RESERVATION_NOTIFICATION, NSID_ALL)?;
+        if log.kind == ReservationNotificationType::EMPTY {
+            break;
+        }
+        let last = log.available == 0;
+        logs.push(log);
+        if last {
+            break;
+        }
+    }
+    Ok(logs)
 }
 
 #[cfg(test)]

@@ -16,11 +16,14 @@ mod events;
 mod features;
 mod logs;
 mod maintenance;
+mod memory_buffer;
 mod namespace;
 #[cfg(test)]
 mod puppet;
 pub mod quirks;
 mod recovery;
+mod reservations;
+mod shadow;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,15 +32,18 @@ pub use error::{ControllerError, Wait};
 pub use events::{ChangedNamespaces, Event, EventCounters};
 pub use features::HostIdentifier;
 pub use maintenance::{FirmwareActivation, FormatSettings, SanitizeSettings};
+pub use memory_buffer::MemoryBuffer;
 pub use namespace::{Namespace, NamespaceIdentity};
 pub use recovery::{Attended, RecoveryConfig, RecoveryCounters};
+
+pub use reservations::{KeyChange, Registered, ReservationReport};
 
 use admin::AdminQueue;
 use quirks::{PciId, QUIRKS, Quirk, Quirks};
 use recovery::Recovery;
 
 use crate::bus::Function;
-use crate::queue::{ControllerLimits, PairCounters, QueuePair, ReachEnd};
+use crate::queue::{ControllerLimits, DoorbellBuffers, PairCounters, QueuePair, ReachEnd};
 use crate::spec::ZeroesBased;
 use crate::spec::command::{NumberOfQueues, Sqe};
 use crate::spec::identify::IdentifyController;
@@ -68,6 +74,9 @@ pub struct ControllerConfig {
     pub pci: Option<PciId>,
     /// The controllers that are known to be different.
     pub quirks: &'static [Quirk],
+    /// Whether doorbells are to be in memory where the controller has that (OACS, Doorbell Buffer Config). Of use in a
+    /// virtual machine only: there a write to a doorbell is a trap into the host, which this spares it.
+    pub shadow_doorbells: bool,
 }
 
 impl Default for ControllerConfig {
@@ -84,6 +93,7 @@ impl Default for ControllerConfig {
             max_namespaces: 1024,
             pci: None,
             quirks: QUIRKS,
+            shadow_doorbells: false,
         }
     }
 }
@@ -106,6 +116,8 @@ pub struct Controller {
     /// Whether EN has been cleared and RDY seen to follow.
     stopped: bool,
     recovery: Recovery,
+    /// Doorbells in memory, where the controller knows of them.
+    doorbell_buffers: Option<Arc<DoorbellBuffers>>,
 }
 
 impl Controller {
@@ -127,6 +139,7 @@ impl Controller {
             in_use: Vec::new(),
             stopped: false,
             recovery: Recovery::default(),
+            doorbell_buffers: None,
             function,
             config,
         };
@@ -136,6 +149,7 @@ impl Controller {
         controller.quirks = learned.quirks;
         controller.granted = controller.ask_for_queues()?;
         controller.in_use = vec![false; controller.granted.into()];
+        controller.cast_shadows()?;
         controller.listen()?;
         Ok(controller)
     }
@@ -195,8 +209,8 @@ impl Controller {
             return Err(ControllerError::NoQueueLeft { granted: self.granted });
         };
         let qid = index as u16 + 1;
-        let pair = QueuePair::new(&self.function, self.cap, &self.limits, qid, entries)?;
-        self.create_queues(&pair)?;
+        let mut pair = QueuePair::new(&self.function, self.cap, &self.limits, qid, entries)?;
+        self.create_queues(&mut pair)?;
         self.in_use[index] = true;
         Ok(pair)
     }

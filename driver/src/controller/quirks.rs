@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use crate::spec::identify::{IdentifyController, IdentifyNamespace, Oncs, Sgls};
+use crate::spec::identify::{IdentifyController, IdentifyNamespace, Oacs, Oncs, Sgls};
 
 bitflags::bitflags! {
     /// What can be different about a controller.
@@ -44,6 +44,8 @@ bitflags::bitflags! {
         const WHOLE_ADMIN_PAGES = 1 << 11;
         /// It needs entries or identifiers that this driver does not have.
         const UNDRIVABLE = 1 << 12;
+        /// Doorbell Buffer Config is announced, and does not work.
+        const NO_SHADOW_DOORBELLS = 1 << 13;
     }
 }
 
@@ -223,6 +225,9 @@ impl Quirks {
         }
         if self.has(QuirkFlags::NO_SGL) {
             controller.sgls = Sgls::from_bits(0);
+        }
+        if self.has(QuirkFlags::NO_SHADOW_DOORBELLS) {
+            controller.oacs.remove(Oacs::DOORBELL_BUFFER_CONFIG);
         }
     }
 

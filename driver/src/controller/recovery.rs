@@ -222,6 +222,7 @@ impl Controller {
         self.identify = identify;
         self.granted = self.ask_for_queues()?;
         self.in_use = vec![false; self.granted.into()];
+        self.cast_shadows()?;
         for pair in pairs {
             self.renew_queue_pair(pair)?;
         }
@@ -244,9 +245,12 @@ impl Controller {
     }
 
     /// Makes the two queues of `pair` known to the controller.
-    pub(super) fn create_queues<T: Copy + Default>(&mut self, pair: &QueuePair<T>) -> Result<(), ControllerError> {
+    pub(super) fn create_queues<T: Copy + Default>(&mut self, pair: &mut QueuePair<T>) -> Result<(), ControllerError> {
         let qid = pair.qid();
         let none = ControllerError::NoQueueLeft { granted: self.granted };
+        if let Some(buffers) = &self.doorbell_buffers {
+            pair.cast_shadows(buffers);
+        }
         let qsize = ZeroesBased::<u16>::from_count(pair.entries().into()).ok_or(none)?;
         let completion_queue = pair.completion_queue().get();
         self.admin.execute(Sqe::create_io_completion_queue(qid, qsize, completion_queue, None))?;

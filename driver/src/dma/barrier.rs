@@ -54,3 +54,17 @@ pub fn loads_before_doorbell() {
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
 }
+
+/// Keeps every later load from memory behind every earlier store to it: between what is told to a device in memory and
+/// the look at what it says there. Both ways of a full barrier; no weaker one orders a load behind a store, on x86-64
+/// neither.
+#[inline(always)]
+pub fn store_before_load() {
+    #[cfg(not(target_arch = "aarch64"))]
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a barrier touches neither memory nor registers; without `nomem` the compiler keeps accesses on their side.
+    unsafe {
+        std::arch::asm!("dmb osh", options(nostack, preserves_flags));
+    }
+}

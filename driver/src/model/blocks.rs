@@ -103,8 +103,19 @@ impl Namespace {
         if io.sqe.fuse() != Fuse::NORMAL {
             return Err(permanent(StatusCode::INVALID_FIELD_IN_COMMAND));
         }
+        if self.reservations.is_held() {
+            self.check_reservation(io.sqe.nvm_opcode())?;
+        }
         let commands = &self.blocks.commands;
         match io.sqe.nvm_opcode() {
+            NvmOpcode::RESERVATION_REGISTER
+            | NvmOpcode::RESERVATION_REPORT
+            | NvmOpcode::RESERVATION_ACQUIRE
+            | NvmOpcode::RESERVATION_RELEASE
+                if commands.reservations =>
+            {
+                self.reserve(io)
+            }
             NvmOpcode::FLUSH => self.flush_command(&io),
             NvmOpcode::READ => self.read_blocks(io),
             NvmOpcode::WRITE => self.write_blocks(io),

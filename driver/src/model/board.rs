@@ -14,6 +14,7 @@ use super::iommu::Table;
 use super::orders::{Health, Order};
 use super::power::PowerCut;
 use super::registers::Registers;
+use super::subsystem::Shared;
 use super::violation::{Violation, Violations};
 use crate::spec::events::AsynchronousEvent;
 use crate::spec::registers::{Cc, NSSR_RESET, offset};
@@ -57,6 +58,8 @@ pub(super) struct Board {
     pub(super) counters: Counters,
     pub(super) violations: Violations,
     pub(super) faults: FaultState,
+    /// What it shares with other controllers, if there may be such.
+    pub(super) subsystem: Option<Arc<Shared>>,
     /// The store's file, if it has one.
     store_path: Option<PathBuf>,
     /// What the host last said when the store failed.
@@ -64,7 +67,7 @@ pub(super) struct Board {
 }
 
 impl Board {
-    pub(super) fn new(config: &ModelConfig, table: Arc<Table>) -> Self {
+    pub(super) fn new(config: &ModelConfig, table: Arc<Table>, subsystem: Option<Arc<Shared>>) -> Self {
         Self {
             registers: Mutex::new(Registers::new(config)),
             attention: AtomicBool::new(false),
@@ -78,6 +81,7 @@ impl Board {
             counters: Counters::default(),
             violations: Violations::default(),
             faults: FaultState::new(table),
+            subsystem,
             store_path: match &config.store {
                 StoreConfig::File { path, .. } => Some(path.clone()),
                 StoreConfig::Memory | StoreConfig::Null => None,
@@ -123,21 +127,36 @@ impl Board {
             }
             return;
         }
+        if offset == offset::NSSR {
+            return self.write_nssr(value);
+        }
         let mut registers = self.lock_registers();
         // Before the reset, so that no doorbell rung after it is heard.
         if offset == offset::CC && registers.cc().en() && !Cc::from_bits(value).en() {
             self.doorbells.stop();
             self.faults.mark_mappings();
         }
-        if offset == offset::NSSR && value == NSSR_RESET && registers.cap().nssrs() {
-            self.reset_all(&mut registers, Registers::reset_subsystem);
-            return;
-        }
         if let Err(violation) = registers.write(offset, value) {
             self.violations.record(violation);
         }
         self.settle_faults(&mut registers);
         self.call_executor(&registers);
+    }
+
+    /// An NVM Subsystem Reset, where there is such: of every controller, one after the other.
+    #[cold]
+    fn write_nssr(&self, value: u32) {
+        if value == NSSR_RESET && self.lock_registers().cap().nssrs() {
+            self.reset_all(&mut self.lock_registers(), Registers::reset_subsystem);
+            for other in self.others() {
+                other.reset_all(&mut other.lock_registers(), Registers::reset_subsystem);
+            }
+        }
+    }
+
+    /// The other controllers of its subsystem.
+    pub(super) fn others(&self) -> Vec<Arc<Board>> {
+        self.subsystem.as_ref().map(|subsystem| subsystem.others(self)).unwrap_or_default()
     }
 
     /// Keeps or counts a ring that was not heard.
@@ -147,13 +166,17 @@ impl Board {
             Refusal::Revoked => self.counters.revoked_doorbells.add_shared(1),
             // A lane cannot know yet, and nobody hears it.
             Refusal::Violation(_) if self.gone() => {}
-            Refusal::Violation(violation) => {
-                if let Some(event) = doorbell_event(&violation) {
-                    self.order(Order::Report(event));
-                }
-                self.violations.record(violation);
-            }
+            Refusal::Violation(violation) => self.blame(violation),
         }
+    }
+
+    /// Keeps a value that a doorbell, or its shadow, must not have, and has the host told.
+    #[cold]
+    pub(super) fn blame(&self, violation: Violation) {
+        if let Some(event) = doorbell_event(&violation) {
+            self.order(Order::Report(event));
+        }
+        self.violations.record(violation);
     }
 
     /// Has the executor do something at its next turn.
@@ -179,7 +202,10 @@ impl Board {
     }
 
     pub(super) fn lock_inventory(&self) -> MutexGuard<'_, BTreeSet<u32>> {
-        self.inventory.lock().unwrap_or_else(PoisonError::into_inner)
+        match &self.subsystem {
+            Some(subsystem) => subsystem.lock_inventory(),
+            None => self.inventory.lock().unwrap_or_else(PoisonError::into_inner),
+        }
     }
 
     /// Function Level Reset, as far as it is done at once: registers, doorbells and the Command register are as
@@ -192,6 +218,9 @@ impl Board {
     /// The power goes and comes back: as a Function Level Reset, and the executor carries out `cut` before it looks
     /// at anything else.
     pub(super) fn cut_power(&self, cut: PowerCut) {
+        for other in self.others() {
+            other.reset_function();
+        }
         let mut registers = self.lock_registers();
         self.power_cuts.lock().unwrap_or_else(PoisonError::into_inner).push(cut);
         self.reset_all(&mut registers, Registers::power_on);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::io_config::{CacheConfig, DeallocatedRead, IoCommandsConfig, MetadataConfig, SglConfig};
+use crate::dma::HostMemoryError;
 
 /// Where a model's blocks lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +59,12 @@ pub struct ModelConfig {
     pub nssrs: bool,
     /// Whether the function has a Function Level Reset.
     pub flr: bool,
+    /// Whether doorbells can have shadows in memory (OACS: Doorbell Buffer Config), as a controller that is emulated
+    /// for a virtual machine has them. Real ones do not.
+    pub shadow_doorbells: bool,
+    /// The Controller Memory Buffer in units of 4 KiB, 0 to 1,048,575; 0 is none. Anything may lie in it: queues, lists
+    /// and data.
+    pub cmb_pages: u32,
     /// Serial number: 1 to 20 printable ASCII characters.
     pub serial: String,
     /// Model number: 1 to 40 printable ASCII characters.
@@ -115,6 +122,8 @@ impl Default for ModelConfig {
             shutdown_delay: 2,
             nssrs: false,
             flr: true,
+            shadow_doorbells: false,
+            cmb_pages: 0,
             serial: "TENTPEG0001".to_owned(),
             model_number: "Tentpeg Model Controller".to_owned(),
             volatile_write_cache: true,
@@ -234,6 +243,12 @@ pub enum ModelError {
         /// Bytes of the namespace.
         size: u64,
     },
+    /// The host has no memory for a Controller Memory Buffer.
+    #[error("no memory for a Controller Memory Buffer: {source}")]
+    MemoryBuffer {
+        /// Why.
+        source: HostMemoryError,
+    },
     /// No thread could be started for it.
     #[error("cannot start the model's thread: {source}")]
     Thread {
@@ -266,6 +281,7 @@ impl ModelConfig {
             ("mpsmax", self.mpsmax.into(), self.mpsmin.into(), 15),
             ("awupf", self.awupf.into(), 0, self.awun.into()),
             ("queues", self.queues.into(), 1, 65_534),
+            ("cmb_pages", self.cmb_pages.into(), 0, 0xF_FFFF),
             // Beyond this the identifiers are reserved.
             ("nn", self.nn.into(), 1, 0xFFFF_FFFD),
         ] {

@@ -3,6 +3,9 @@
 //! Ringing is a few loads and one store; the executor looks with one load. Each doorbell's word carries the enable
 //! epoch of the handle that wrote it, so that a handle from before a reset can be told at any time, even when it
 //! rings at the very moment of the reset. Handles also have a generation, which ends when they are revoked.
+//!
+//! Where a queue's doorbells have shadows in memory, a ring says that the shadow is to be looked at and nothing else:
+//! `shadow` looks there, and what it finds stands here as if it had been rung.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -21,8 +24,12 @@ const EPOCH: u64 = 0xFFFF_FFFF << 32;
 struct Word {
     /// Epoch in the upper half, value in the lower.
     rung: AtomicU64,
-    /// Entries of the queue, 0 while there is none.
+    /// Entries of the queue, 0 while there is none or it has shadows.
     size: AtomicU32,
+    /// Entries of a queue that has shadows, else 0.
+    shadowed_size: AtomicU32,
+    /// The epoch in which a doorbell with a shadow was rung and that has not been seen, else 0.
+    call: AtomicU32,
 }
 
 /// All doorbells of a controller.
@@ -110,12 +117,42 @@ impl Doorbells {
     pub(super) fn open(&self, doorbell: DoorbellId, size: u32) {
         let word = self.word(doorbell);
         word.rung.store(u64::from(self.epoch()) << 32, Ordering::Relaxed);
+        word.call.store(0, Ordering::Relaxed);
         word.size.store(size, Ordering::Release);
     }
 
     /// The queue is gone.
     pub(super) fn close(&self, doorbell: DoorbellId) {
-        self.word(doorbell).size.store(0, Ordering::Release);
+        let word = self.word(doorbell);
+        word.size.store(0, Ordering::Release);
+        word.shadowed_size.store(0, Ordering::Release);
+    }
+
+    /// From now on, until it is closed, an open doorbell has a shadow.
+    pub(super) fn cast_shadow(&self, doorbell: DoorbellId) {
+        let word = self.word(doorbell);
+        let size = word.size.swap(0, Ordering::AcqRel);
+        // 0 where it had one already, in other buffers.
+        if size != 0 {
+            word.shadowed_size.store(size, Ordering::Release);
+        }
+    }
+
+    /// Takes what the shadow of a doorbell says.
+    pub(super) fn take(&self, doorbell: DoorbellId, value: u32, epoch: u32) -> Result<(), Violation> {
+        let word = self.word(doorbell);
+        let size = word.shadowed_size.load(Ordering::Relaxed);
+        if value >= size {
+            return Err(Violation::DoorbellOutOfRange { doorbell, value, size });
+        }
+        word.rung.store(u64::from(epoch) << 32 | u64::from(value), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether a doorbell with a shadow was rung in `epoch` since the last time.
+    pub(super) fn was_called(&self, doorbell: DoorbellId, epoch: u32) -> bool {
+        // Acquire: the shadow that was written before it was rung.
+        self.word(doorbell).call.swap(0, Ordering::AcqRel) == epoch
     }
 
     /// The value last rung in `epoch`.
@@ -135,14 +172,27 @@ impl Doorbells {
         let word = self.word(doorbell);
         let size = word.size.load(Ordering::Acquire);
         if value >= size {
-            return Err(Refusal::Violation(match size {
-                0 => Violation::DoorbellWithoutQueue { doorbell, value },
-                _ => Violation::DoorbellOutOfRange { doorbell, value, size },
-            }));
+            return self.call(doorbell, value, size, mark);
         }
         // Release: the device that sees the value sees the entries before it.
         word.rung.store(mark.0 & EPOCH | u64::from(value), Ordering::Release);
         Ok(())
+    }
+
+    /// A ring that is no value for this doorbell: its queue has a shadow, or the value is wrong.
+    #[cold]
+    fn call(&self, doorbell: DoorbellId, value: u32, size: u32, mark: Mark) -> Result<(), Refusal> {
+        let word = self.word(doorbell);
+        let wrong = match (size, word.shadowed_size.load(Ordering::Acquire)) {
+            (0, 0) => Violation::DoorbellWithoutQueue { doorbell, value },
+            (0, shadowed) if value < shadowed => {
+                // Release: the device that hears the call sees the shadow.
+                word.call.store(mark.epoch(), Ordering::Release);
+                return Ok(());
+            }
+            (size, shadowed) => Violation::DoorbellOutOfRange { doorbell, value, size: size.max(shadowed) },
+        };
+        Err(Refusal::Violation(wrong))
     }
 
     #[cold]

@@ -4,6 +4,7 @@
 //! takes the IOMMU's table for the rest of the turn. Commands are executed whole and in order, one queue after the
 //! other; a completion queue that is full holds its submission queues up until the host has made room.
 
+use std::mem;
 use std::sync::Arc;
 
 mod faulty;
@@ -14,10 +15,11 @@ use super::board::{Board, doorbell_event};
 use super::config::{ModelConfig, ModelError};
 use super::faults::CommandQueue;
 use super::faults::delayed::Delayed;
-use super::iommu::{Fault, Reach, Table};
+use super::iommu::{Fault, Reach, Table, Window};
 use super::namespaces::Namespaces;
 use super::queues::{CompletionQueue, Queues, SubmissionQueue};
 use super::registers::{AdminQueues, Transition};
+use super::subsystem::Role;
 use super::transfer::Transfer;
 use super::violation::{Target, Violation};
 use crate::spec::command::{AdminOpcode, Sqe};
@@ -32,6 +34,8 @@ const TURN_BUDGET: usize = 256;
 /// Everything that a controller is besides its registers.
 pub(super) struct Executor {
     table: Arc<Table>,
+    /// The controller's own memory, where it has some.
+    window: Option<Arc<Window>>,
     core: Core,
 }
 
@@ -57,10 +61,20 @@ struct Core {
 struct Fatal;
 
 impl Executor {
-    pub(super) fn new(config: &ModelConfig, board: Arc<Board>, table: Arc<Table>) -> Result<Self, ModelError> {
+    pub(super) fn new(
+        config: &ModelConfig,
+        role: Role,
+        board: Arc<Board>,
+        table: Arc<Table>,
+        window: Option<Arc<Window>>,
+    ) -> Result<Self, ModelError> {
         let max_transfer = config.max_transfer();
-        let namespaces = Namespaces::new(config, max_transfer)?;
-        let admin = Admin::new(config, max_transfer);
+        let namespaces = match &board.subsystem {
+            None => Namespaces::new(config, max_transfer)?,
+            // Theirs are lent to it for each turn.
+            Some(_) => Namespaces::none(config),
+        };
+        let admin = Admin::new(config, max_transfer, role);
         let core = Core {
             board,
             namespaces,
@@ -73,19 +87,37 @@ impl Executor {
             busy: false,
             running: false,
         };
-        Ok(Self { table, core })
+        Ok(Self { table, window, core })
     }
 
     /// One turn. Whether there was anything to do.
     pub(super) fn turn(&mut self) -> bool {
-        let settled = (self.core.busy || self.core.board.wants_attention()) && self.core.settle();
+        if self.core.board.subsystem.is_some() { self.turn_among_others() } else { self.turn_alone() }
+    }
+
+    /// A turn with the namespaces that controllers share.
+    #[cold]
+    fn turn_among_others(&mut self) -> bool {
+        let board = Arc::clone(&self.core.board);
+        let Some(subsystem) = &board.subsystem else { return false };
+        let mut shared = subsystem.lock_namespaces();
+        mem::swap(&mut *shared, &mut self.core.namespaces);
+        self.core.admin.enter(&mut self.core.namespaces);
+        let worked = self.turn_alone();
+        mem::swap(&mut *shared, &mut self.core.namespaces);
+        worked
+    }
+
+    #[inline]
+    fn turn_alone(&mut self) -> bool {
+        let settled = (self.core.busy || self.core.board.wants_attention()) && self.core.prepare(&self.table);
         if self.core.board.faults.concern_executor() {
             return self.faulty_turn() || settled;
         }
         if !self.core.running || !self.core.look() {
             return settled;
         }
-        let reach = self.table.reach();
+        let reach = self.table.reach_with(self.window.as_deref());
         if !self.core.board.may_access(self.core.epoch) {
             return settled;
         }
@@ -94,6 +126,35 @@ impl Executor {
 }
 
 impl Core {
+    /// What a turn begins with when there is more to do than to look at the doorbells. Whether there was anything.
+    #[cold]
+    fn prepare(&mut self, table: &Table) -> bool {
+        let settled = (self.admin.busy() || self.board.wants_attention()) && self.settle();
+        self.look_at_shadows(table) || settled
+    }
+
+    /// Looks at the doorbells' shadows, where they have such. Whether there was news.
+    fn look_at_shadows(&mut self, table: &Table) -> bool {
+        let Self { board, queues, epoch, running, .. } = self;
+        let Some(shadow) = queues.shadow.as_mut().filter(|_| *running) else { return false };
+        let reach = table.reach();
+        if !board.may_access(*epoch) {
+            return false;
+        }
+        shadow.look(&reach, board, *epoch).unwrap_or_else(|fault| {
+            board.counters.faults.add(1);
+            board.violations.record(fault.violation());
+            *running = false;
+            board.lock_registers().fail();
+            true
+        })
+    }
+
+    /// Whether there is more to do in each turn than to look at the doorbells.
+    fn is_busy(&self) -> bool {
+        self.admin.busy() || self.queues.shadow.is_some()
+    }
+
     /// Goes one turn further with what register writes, orders and long commands have begun.
     #[cold]
     fn settle(&mut self) -> bool {
@@ -118,7 +179,8 @@ impl Core {
             None => {}
         }
         board.settle_faults(&mut registers);
-        self.busy = self.admin.tick(&board, &mut self.namespaces, self.running);
+        self.admin.tick(&board, &mut self.namespaces, self.running);
+        self.busy = self.is_busy();
         if registers.unsettled() {
             board.want_attention();
         }
@@ -130,6 +192,7 @@ impl Core {
         self.queues.add_completion(CompletionQueue::new(0, admin.acq, admin.acqs), doorbells);
         self.queues.add_submission(SubmissionQueue::new(0, 0, admin.asq, admin.asqs), doorbells);
         self.transfer.page_size = admin.page_size;
+        self.admin.enter(&mut self.namespaces);
         self.epoch = doorbells.start();
         self.running = true;
     }
@@ -267,12 +330,12 @@ impl Core {
             delayed.forget(sqe.qid());
         }
         let reply = admin.execute(&mut Surroundings { reach, board, transfer, queues, namespaces, delayed }, sqe);
-        self.busy = admin.busy();
+        self.busy = self.is_busy();
         match reply {
             Ok(Reply::Later) => None,
             Ok(Reply::Now(dw0)) => Some(Ok(dw0)),
             Err(status) => {
-                admin.note_error(0, sqe, status);
+                self.admin.note_error(0, sqe, status);
                 Some(Err(status))
             }
         }

@@ -21,6 +21,8 @@ pub struct IoCommandsConfig {
     pub dataset_management: bool,
     /// Limits of Dataset Management, if it has any.
     pub dataset_management_limits: Option<DatasetManagementLimits>,
+    /// Reservations (RESCAP has all types, Persist Through Power Loss and Ignore Existing Key).
+    pub reservations: bool,
 }
 
 impl Default for IoCommandsConfig {
@@ -32,6 +34,7 @@ impl Default for IoCommandsConfig {
             write_zeroes_deallocate: true,
             dataset_management: true,
             dataset_management_limits: None,
+            reservations: false,
         }
     }
 }
@@ -171,6 +174,7 @@ impl ModelConfig {
             | bit(Oncs::VERIFY, commands.verify)
             | bit(Oncs::WRITE_ZEROES, commands.write_zeroes)
             | bit(Oncs::DATASET_MANAGEMENT, commands.dataset_management && variant)
+            | bit(Oncs::RESERVATIONS, commands.reservations)
     }
 
     /// DLFEAT as the settings have it.

@@ -8,10 +8,11 @@
 //! driver's queues or controller, so that the two sides cannot share a mistake.
 //!
 //! From outside in: the `board` holds what the two ends share (`registers`, `doorbells`, counters, violations);
-//! the `executor` takes turns over `queues`; `admin` and the `namespaces` execute commands, `blocks` those that a plain
+//! the `executor` takes turns over `queues`, whose doorbells may have a `shadow` in memory; `admin` and the `namespaces` execute commands, `blocks` those that a plain
 //! read or write is not; `transfer`, `prp` and `sgl` find their memory through the `iommu`; `media` makes blocks of
 //! what a `store` holds, with metadata (`protection`) and a write `cache` that `power` can take away. What a model is
-//! told from outside comes as `orders`; what it does wrong when asked to is in [`faults`].
+//! told from outside comes as `orders`; what it does wrong when asked to is in [`faults`]. Several
+//! controllers on the same namespaces are a [`Subsystem`].
 
 mod admin;
 mod blocks;
@@ -34,8 +35,11 @@ mod protection;
 mod prp;
 mod queues;
 mod registers;
+mod reservations;
 mod sgl;
+mod shadow;
 mod store;
+mod subsystem;
 mod thread;
 mod transfer;
 mod violation;
@@ -47,8 +51,12 @@ use std::time::Duration;
 use board::Board;
 use executor::Executor;
 use function::{SteppedExecutor, step};
+use iommu::Window;
 use power::PowerCut;
+use subsystem::{Role, Shared};
 use thread::ModelThread;
+
+use crate::dma::DmaView;
 
 pub use admin::firmware_image;
 pub use config::{ModelConfig, ModelError, StoreConfig};
@@ -62,6 +70,7 @@ pub use iommu::{FaultKind, SoftwareIommu};
 pub use orders::{ModelHealth, ModelNamespaces, NamespaceError};
 pub use power::{PowerLoss, Survivors};
 pub use prp::PrpPlace;
+pub use subsystem::Subsystem;
 pub use violation::{DoorbellId, Target, Violation};
 
 /// How long a caller waits for a power cut before it looks whether the model's thread is still there.
@@ -87,6 +96,7 @@ enum Runner {
 pub struct Model {
     board: Arc<Board>,
     function: Arc<ModelFunction>,
+    window: Option<Arc<Window>>,
     runner: Runner,
     config: ModelConfig,
 }
@@ -98,8 +108,22 @@ impl Model {
     /// [`ModelError`]: settings that no controller can have, or a store that cannot be opened.
     pub fn new(config: ModelConfig, drive: Drive, iommu: &Arc<SoftwareIommu>) -> Result<Self, ModelError> {
         config.check()?;
-        let board = Arc::new(Board::new(&config, iommu.table()));
-        let executor = Executor::new(&config, Arc::clone(&board), iommu.table())?;
+        Self::build(config, drive, iommu, Role::ALONE, None)
+    }
+
+    fn build(
+        config: ModelConfig,
+        drive: Drive,
+        iommu: &Arc<SoftwareIommu>,
+        role: Role,
+        subsystem: Option<&Arc<Shared>>,
+    ) -> Result<Self, ModelError> {
+        let board = Arc::new(Board::new(&config, iommu.table(), subsystem.cloned()));
+        let window = Window::new(config.cmb_pages).map_err(|source| ModelError::MemoryBuffer { source })?.map(Arc::new);
+        if let Some(window) = &window {
+            board.lock_registers().set_memory_buffer(Arc::clone(window));
+        }
+        let executor = Executor::new(&config, role, Arc::clone(&board), iommu.table(), window.clone())?;
         let (runner, stepped) = match drive {
             Drive::Stepped => {
                 let executor = Arc::new(Mutex::new(Some(Box::new(executor))));
@@ -108,12 +132,17 @@ impl Model {
             Drive::Threaded => (Runner::Threaded(ModelThread::start(executor)?), None),
         };
         let function = Arc::new(ModelFunction::new(&config, Arc::clone(&board), iommu, stepped));
-        Ok(Self { board, function, runner, config })
+        Ok(Self { board, function, window, runner, config })
     }
 
     /// The controller as a driver sees it.
     pub fn function(&self) -> Arc<ModelFunction> {
         Arc::clone(&self.function)
+    }
+
+    /// Its Controller Memory Buffer, as a host sees it through BAR 2.
+    pub fn memory_buffer(&self) -> Option<DmaView<'_>> {
+        self.window.as_ref().map(|window| window.view())
     }
 
     /// Runs one turn of a stepped model and says whether there was anything to do. A threaded model runs itself:
@@ -127,7 +156,7 @@ impl Model {
 
     /// Cuts the power, and gives it back: what only the simulated write cache held is lost but for `survivors` (see
     /// [`ModelConfig::cache_simulation`]; without one nothing is), and the controller is as after power on, with bus
-    /// mastering off. Returns when it has happened; commands that were not completed by then never are.
+    /// mastering off; the other controllers of a [`Subsystem`] are, too. Returns when it has happened; commands that were not completed by then never are.
     ///
     /// # Errors
     /// What the store answered when survivors were written, or that the model's thread has ended.

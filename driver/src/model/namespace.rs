@@ -12,10 +12,16 @@ use super::io_config::MetadataConfig;
 use super::iommu::Reach;
 use super::media::Media;
 use super::protection::Protection;
+use super::reservations::Reservations;
 use super::transfer::{Transfer, permanent};
 use crate::dma::Access;
 use crate::spec::command::{DirectiveType, NvmOpcode, Sqe};
 use crate::spec::status::{Status, StatusCode};
+
+/// Why no command is plain: the store's blocks are not bytes as the host has them.
+const NOT_PLAIN: u8 = 1;
+/// Why no command is plain: a reservation may forbid it.
+const RESERVED: u8 = 2;
 
 /// Blocks, the store that holds them, and what may be done with them.
 pub(super) struct Namespace {
@@ -32,6 +38,7 @@ pub(super) struct Namespace {
     special: u8,
     /// What is not plain.
     pub(super) blocks: Blocks,
+    pub(super) reservations: Reservations,
 }
 
 impl Namespace {
@@ -39,13 +46,14 @@ impl Namespace {
         let lbads = config.lba_size.trailing_zeros();
         let store = Media::open(config)?;
         Ok(Self {
-            special: u8::from(!store.is_plain()),
+            special: if store.is_plain() { 0 } else { NOT_PLAIN },
             store,
             nsze: config.size >> lbads,
             lbads,
             max_transfer,
             cached: config.volatile_write_cache,
             blocks: Blocks::new(config),
+            reservations: Reservations::default(),
         })
     }
 
@@ -106,6 +114,14 @@ impl Namespace {
         board.counters.write_bytes.add(len);
         self.store.write(offset, pieces).map_err(|error| failed(board, &error, StatusCode::WRITE_FAULT))?;
         if sqe.fua() || !self.cached { self.persist(board) } else { Ok(()) }
+    }
+
+    /// Changes reservations. From then on commands are asked whether they may be executed, or no longer.
+    #[cold]
+    pub(super) fn change_reservations<T>(&mut self, change: impl FnOnce(&mut Reservations) -> T) -> T {
+        let changed = change(&mut self.reservations);
+        self.special = self.special & NOT_PLAIN | if self.reservations.is_held() { RESERVED } else { 0 };
+        changed
     }
 
     /// Metadata as it is formatted.

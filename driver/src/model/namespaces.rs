@@ -13,6 +13,7 @@ use super::io_config::{IoCommandsConfig, MetadataConfig};
 use super::iommu::Reach;
 use super::namespace::Namespace;
 use super::power::{PowerLoss, Survivors};
+use super::reservations::Reservations;
 use super::transfer::{Transfer, permanent};
 use crate::spec::command::{Fuse, NSID_ALL, NvmOpcode, Sqe};
 use crate::spec::identify::LbaFormat;
@@ -34,6 +35,10 @@ fn commands(config: &IoCommandsConfig) -> Vec<(NvmOpcode, CommandEffects)> {
         (config.write_zeroes, NvmOpcode::WRITE_ZEROES, writes),
         (config.dataset_management, NvmOpcode::DATASET_MANAGEMENT, writes),
         (config.verify, NvmOpcode::VERIFY, reads),
+        (config.reservations, NvmOpcode::RESERVATION_REGISTER, reads),
+        (config.reservations, NvmOpcode::RESERVATION_REPORT, reads),
+        (config.reservations, NvmOpcode::RESERVATION_ACQUIRE, reads),
+        (config.reservations, NvmOpcode::RESERVATION_RELEASE, reads),
     ];
     all.into_iter().filter(|(there, ..)| *there).map(|(_, opcode, effects)| (opcode, effects)).collect()
 }
@@ -80,6 +85,7 @@ impl Entry {
 }
 
 /// All namespaces, by increasing identifier.
+#[derive(Default)]
 pub(super) struct Namespaces {
     entries: Vec<Entry>,
     /// Where the last command found its namespace.
@@ -98,6 +104,11 @@ impl Namespaces {
         let first = Entry::new(1, Namespace::new(config, max_transfer)?, config.size);
         let commands = commands(&config.io_commands);
         Ok(Self { entries: vec![first], hint: 0, nn: config.nn, closed: None, commands })
+    }
+
+    /// No namespaces.
+    pub(super) fn none(config: &ModelConfig) -> Self {
+        Self { nn: config.nn, commands: commands(&config.io_commands), ..Self::default() }
     }
 
     /// Executes a command of an I/O queue.
@@ -243,6 +254,7 @@ impl Namespaces {
     pub(super) fn lose_power(&mut self, survivors: Survivors) -> io::Result<PowerLoss> {
         let mut all = PowerLoss::default();
         for entry in &mut self.entries {
+            entry.namespace.change_reservations(Reservations::lose_power);
             let loss = entry.namespace.store.lose_power(survivors)?;
             all.lost += loss.lost;
             all.survived += loss.survived;

@@ -11,8 +11,9 @@ use super::board::Board;
 use super::config::{ModelConfig, ModelError, StoreConfig};
 use super::namespace::Namespace;
 use super::namespaces::Entry;
+use super::reservations::HostKey;
 use crate::spec::events::AsynchronousEvent;
-use crate::spec::log::CriticalWarning;
+use crate::spec::log::{CriticalWarning, ReservationNotificationType};
 
 /// Sizes are multiples of the greatest block, so that every format divides them.
 const GRANULARITY: u64 = 4096;
@@ -25,6 +26,10 @@ pub(super) enum Order {
     Remove(u32),
     /// A namespace gets another size in bytes.
     Resize(u32, u64),
+    /// Another controller has carried out one of these for a namespace that is shared.
+    Note(u32),
+    /// Reservations of a namespace have changed for these hosts by another's command.
+    NotifyReservation { nsid: u32, kind: ReservationNotificationType, hosts: Vec<HostKey> },
     /// Something went wrong that no command is told about.
     Report(AsynchronousEvent),
 }

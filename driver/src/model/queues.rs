@@ -4,6 +4,7 @@
 
 use super::doorbells::Doorbells;
 use super::iommu::{Fault, Hint, Reach};
+use super::shadow::ShadowDoorbells;
 use super::violation::{DoorbellId, Violation};
 use crate::spec::command::Sqe;
 use crate::spec::completion::{Cqe, StatusField};
@@ -216,6 +217,8 @@ pub(super) struct Queues {
     first: usize,
     /// Whether an I/O queue has been created since the controller was enabled.
     pub(super) created: bool,
+    /// Where the doorbells of I/O queues have shadows, if they do.
+    pub(super) shadow: Option<ShadowDoorbells>,
 }
 
 impl Queues {
@@ -228,6 +231,7 @@ impl Queues {
             active: Vec::new(),
             first: 0,
             created: false,
+            shadow: None,
         }
     }
 
@@ -256,6 +260,9 @@ impl Queues {
     /// Adds a completion queue under an identifier that is in range and free, and sets its doorbell to 0.
     pub(super) fn add_completion(&mut self, queue: CompletionQueue, doorbells: &Doorbells) {
         doorbells.open(queue.doorbell(), queue.size);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.add(queue.doorbell(), doorbells);
+        }
         self.created |= queue.qid != 0;
         let qid = usize::from(queue.qid);
         self.completion[qid] = Some(queue);
@@ -265,6 +272,9 @@ impl Queues {
     /// and sets its doorbell to 0.
     pub(super) fn add_submission(&mut self, queue: SubmissionQueue, doorbells: &Doorbells) {
         doorbells.open(queue.doorbell(), queue.size);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.add(queue.doorbell(), doorbells);
+        }
         if let Some(completion) = &mut self.completion[usize::from(queue.cqid)] {
             completion.users += 1;
         }
@@ -280,6 +290,9 @@ impl Queues {
     pub(super) fn remove_submission(&mut self, qid: u16, doorbells: &Doorbells) {
         if let Some(queue) = self.submission[usize::from(qid)].take() {
             doorbells.close(queue.doorbell());
+            if let Some(shadow) = &mut self.shadow {
+                shadow.remove(queue.doorbell());
+            }
             self.active.retain(|other| *other != qid);
             if let Some(completion) = &mut self.completion[usize::from(queue.cqid)] {
                 completion.users -= 1;
@@ -291,6 +304,9 @@ impl Queues {
     pub(super) fn remove_completion(&mut self, qid: u16, doorbells: &Doorbells) {
         if let Some(queue) = self.completion[usize::from(qid)].take() {
             doorbells.close(queue.doorbell());
+            if let Some(shadow) = &mut self.shadow {
+                shadow.remove(queue.doorbell());
+            }
         }
     }
 
@@ -300,7 +316,28 @@ impl Queues {
             self.remove_submission(qid, doorbells);
             self.remove_completion(qid, doorbells);
         }
-        (self.first, self.created) = (0, false);
+        (self.first, self.created, self.shadow) = (0, false, None);
+    }
+
+    /// Gives the doorbells of all I/O queues shadows, which hold what was rung last.
+    pub(super) fn cast_shadows(
+        &mut self,
+        reach: &Reach<'_>,
+        doorbells: &Doorbells,
+        mut shadow: ShadowDoorbells,
+    ) -> Result<(), Fault> {
+        let submission = self.submission.iter().flatten().map(SubmissionQueue::doorbell);
+        let completion = self.completion.iter().flatten().map(CompletionQueue::doorbell);
+        let all: Vec<_> = submission.chain(completion).filter(|doorbell| doorbell.qid != 0).collect();
+        for doorbell in &all {
+            let rung = doorbells.value(*doorbell, doorbells.epoch());
+            shadow.write(reach, *doorbell, rung.unwrap_or(0))?;
+        }
+        for doorbell in all {
+            shadow.add(doorbell, doorbells);
+        }
+        self.shadow = Some(shadow);
+        Ok(())
     }
 
     /// Takes all queues away as they are: nothing is heard of them any more.

@@ -4,8 +4,11 @@
 //! Plain state without threads: a write happens at once, and [`tick`](Registers::tick), once a turn, says what the
 //! executor has to do about it. Doorbells are not here.
 
+use std::sync::Arc;
+
 use super::config::ModelConfig;
 use super::faults::{Kind, Life};
+use super::iommu::Window;
 use super::violation::Violation;
 use crate::spec::ZeroesBased;
 use crate::spec::registers::{
@@ -14,8 +17,10 @@ use crate::spec::registers::{
 };
 
 mod faults;
+mod memory_buffer;
 
 use faults::RegisterFaults;
+use memory_buffer::MemoryBufferRegisters;
 
 /// The version of the specification that the model follows.
 pub(super) const VERSION: Vs = Vs::new(2, 1, 0);
@@ -84,6 +89,7 @@ pub(super) struct Registers {
     shutdown: Option<u32>,
     ready_delay: u32,
     shutdown_delay: u32,
+    memory_buffer: MemoryBufferRegisters,
 }
 
 impl Registers {
@@ -114,7 +120,14 @@ impl Registers {
             shutdown: None,
             ready_delay: config.ready_delay,
             shutdown_delay: config.shutdown_delay,
+            memory_buffer: MemoryBufferRegisters::default(),
         }
+    }
+
+    /// Gives the controller a Controller Memory Buffer.
+    pub(super) fn set_memory_buffer(&mut self, window: Arc<Window>) {
+        self.cap = self.cap.with_cmbs(true);
+        self.memory_buffer = MemoryBufferRegisters::new(window);
     }
 
     pub(super) fn cap(&self) -> Cap {
@@ -141,7 +154,7 @@ impl Registers {
             offset::ACQ => low(self.acq),
             ACQ_HIGH => high(self.acq),
             offset::CRTO => self.crto.bits(),
-            _ => 0,
+            _ => self.memory_buffer.read(offset),
         }
     }
 
@@ -165,7 +178,7 @@ impl Registers {
             ASQ_HIGH => self.asq = high(self.asq),
             offset::ACQ => self.acq = base(low(self.acq)),
             ACQ_HIGH => self.acq = high(self.acq),
-            _ => {}
+            _ => self.memory_buffer.write(offset, value),
         }
         Ok(())
     }
@@ -229,6 +242,7 @@ impl Registers {
         (self.cc, self.csts, self.aqa) = (Cc::default(), Csts::default(), Aqa::default());
         (self.asq, self.acq, self.interrupt_mask) = (0, 0, 0);
         (self.phase, self.shutdown, self.untold) = (Phase::Disabled, None, Some(Transition::Stop));
+        self.memory_buffer.reset();
     }
 
     fn configure(&mut self, cc: Cc) -> Result<(), Violation> {
@@ -281,7 +295,7 @@ impl Registers {
         verdict
     }
 
-    /// A Controller Reset: all but AQA, ASQ and ACQ goes back to what it was.
+    /// A Controller Reset: all but AQA, ASQ, ACQ and CMBMSC goes back to what it was.
     fn reset(&mut self) {
         self.interrupt_mask = 0;
         self.shutdown = None;

@@ -38,6 +38,11 @@ pub enum Target {
         /// The queue.
         qid: u16,
     },
+    /// The word of a doorbell in the Shadow Doorbell buffer or the EventIdx buffer.
+    ShadowDoorbell {
+        /// Which.
+        doorbell: DoorbellId,
+    },
     /// A PRP list of command `cid` of queue `sqid`.
     PrpList {
         /// The command's queue.
@@ -208,6 +213,7 @@ impl fmt::Display for Target {
         match self {
             Self::SubmissionQueue { qid } => write!(f, "SQ {qid}"),
             Self::CompletionQueue { qid } => write!(f, "CQ {qid}"),
+            Self::ShadowDoorbell { doorbell } => write!(f, "the shadow of the {doorbell}"),
             Self::PrpList { sqid, cid } => write!(f, "the PRP list of command {cid:#x} of SQ {sqid}"),
             Self::Data { sqid, cid } => write!(f, "the data of command {cid:#x} of SQ {sqid}"),
             Self::SglSegment { sqid, cid } => write!(f, "an SGL segment of command {cid:#x} of SQ {sqid}"),

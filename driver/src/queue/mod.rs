@@ -18,6 +18,7 @@ mod ranges;
 mod reach;
 mod ring;
 pub mod sgl;
+mod shadow;
 mod slots;
 
 pub use command::{IoCommand, IoError, Protection};
@@ -27,6 +28,7 @@ pub use pair::{Anomalies, Completion, PairCounters, QueuePair, QueuePairError, S
 pub use prp::Extent;
 pub use ranges::{RangeError, RangeList};
 pub use reach::{ReachEnd, ReachEnded};
+pub(crate) use shadow::DoorbellBuffers;
 pub use slots::Cid;
 
 #[cfg(test)]

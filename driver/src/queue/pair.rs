@@ -9,6 +9,7 @@ use super::limits::{ControllerLimits, PointerError};
 use super::prp::{self, DataPointer, Extent, ListPages, PrpError};
 use super::ring::{CQE, CompletionRing, SQE, SubmissionRing};
 use super::sgl::{self, SglSupport};
+use super::shadow::DoorbellBuffers;
 use super::slots::{Cid, Slots, Stray};
 use crate::bus::{BusError, Doorbell, Function};
 use crate::dma::{Access, HostMemory, HostMemoryError, Iova, Region, RegisterError};
@@ -75,7 +76,7 @@ pub struct PairCounters {
     pub commands: u64,
     /// Commands whose completion was taken.
     pub completions: u64,
-    /// Doorbell writes of both queues.
+    /// Doorbell writes of both queues; those that only a shadow was written for are not among them.
     pub doorbells: u64,
 }
 
@@ -322,6 +323,12 @@ impl<T: Copy + Default> QueuePair<T> {
         self.submission.renew(submission);
         self.completion.renew(completion);
         Ok(())
+    }
+
+    /// Has both doorbells shadowed in `buffers`. The controller knows the buffers, and the queues not yet.
+    pub(crate) fn cast_shadows(&mut self, buffers: &Arc<DoorbellBuffers>) {
+        self.submission.cast_shadow(buffers.words(self.qid, DoorbellKind::SubmissionTail));
+        self.completion.cast_shadow(buffers.words(self.qid, DoorbellKind::CompletionHead));
     }
 
     /// Notes that the controller has deleted both queues: the IOVAs of their memory are free as soon as it is dropped.

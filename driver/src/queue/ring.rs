@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 
 use zerocopy::transmute;
 
+use super::shadow::{RingDoorbell, ShadowWords};
 use crate::bus::Doorbell;
 use crate::dma::{DmaView, barrier};
 use crate::spec::command::Sqe;
@@ -78,13 +79,13 @@ pub(super) struct SubmissionRing {
     entries: u16,
     tail: u16,
     rung: u16,
-    doorbell: Box<dyn Doorbell>,
+    doorbell: RingDoorbell,
 }
 
 impl SubmissionRing {
     /// A ring of `entries` at `offset` of the pair's memory.
     pub(super) fn new(offset: usize, entries: u16, doorbell: Box<dyn Doorbell>) -> Self {
-        Self { offset, entries, tail: 0, rung: 0, doorbell }
+        Self { offset, entries, tail: 0, rung: 0, doorbell: RingDoorbell::new(doorbell) }
     }
 
     /// Writes `sqe` in place at the tail. Does not tell the device of it.
@@ -101,7 +102,8 @@ impl SubmissionRing {
         }
     }
 
-    /// Tells the device of every command written since the last time; no doorbell when there is none.
+    /// Tells the device of every command written since the last time. Whether a doorbell was written for it: not where
+    /// there is no command, nor where the device looks by itself.
     #[inline]
     pub(super) fn ring(&mut self, memory: impl RingMemory) -> bool {
         if self.rung == self.tail {
@@ -109,14 +111,18 @@ impl SubmissionRing {
         }
         self.rung = self.tail;
         memory.stores_before_doorbell();
-        self.doorbell.ring(self.tail);
-        true
+        self.doorbell.ring(self.tail)
     }
 
     /// Starts anew with a ring that the device knows as new: nothing in it, and `doorbell` of the device's new life.
     pub(super) fn renew(&mut self, doorbell: Box<dyn Doorbell>) {
         (self.tail, self.rung) = (0, 0);
-        self.doorbell = doorbell;
+        self.doorbell = RingDoorbell::new(doorbell);
+    }
+
+    /// Gives the doorbell a shadow, or none, of a queue that the device does not know yet.
+    pub(super) fn cast_shadow(&mut self, words: Option<ShadowWords>) {
+        self.doorbell.cast_shadow(words);
     }
 
     /// Whether the device's head pointer names an entry of this ring.
@@ -134,13 +140,13 @@ pub(super) struct CompletionRing {
     rung: u16,
     /// The phase of a new entry; the device inverts it each time around, starting with 1.
     phase: bool,
-    doorbell: Box<dyn Doorbell>,
+    doorbell: RingDoorbell,
 }
 
 impl CompletionRing {
     /// A ring of `entries` at `offset` of the pair's memory, which must be zeroed.
     pub(super) fn new(offset: usize, entries: u16, doorbell: Box<dyn Doorbell>) -> Self {
-        Self { offset, entries, head: 0, rung: 0, phase: true, doorbell }
+        Self { offset, entries, head: 0, rung: 0, phase: true, doorbell: RingDoorbell::new(doorbell) }
     }
 
     /// Takes the next entry, if the device has written it. Does not tell the device that its place is free.
@@ -163,7 +169,7 @@ impl CompletionRing {
         Some(transmute!(words))
     }
 
-    /// Tells the device of every place freed since the last time; no doorbell when there is none.
+    /// Tells the device of every place freed since the last time. Whether a doorbell was written for it, as above.
     #[inline]
     pub(super) fn ring(&mut self, memory: impl RingMemory) -> bool {
         if self.rung == self.head {
@@ -171,15 +177,19 @@ impl CompletionRing {
         }
         self.rung = self.head;
         memory.loads_before_doorbell();
-        self.doorbell.ring(self.head);
-        true
+        self.doorbell.ring(self.head)
     }
 
     /// Starts anew with a ring that the device knows as new, and `doorbell` of the device's new life. The ring's memory
     /// must be zeroed: a completion of the former life must not be found new.
     pub(super) fn renew(&mut self, doorbell: Box<dyn Doorbell>) {
         (self.head, self.rung, self.phase) = (0, 0, true);
-        self.doorbell = doorbell;
+        self.doorbell = RingDoorbell::new(doorbell);
+    }
+
+    /// As for a submission queue.
+    pub(super) fn cast_shadow(&mut self, words: Option<ShadowWords>) {
+        self.doorbell.cast_shadow(words);
     }
 }
 

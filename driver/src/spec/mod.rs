@@ -27,6 +27,7 @@ pub mod identify;
 pub mod log;
 pub mod protection;
 pub mod registers;
+pub mod reservation;
 pub mod sgl;
 pub mod status;
 mod text;

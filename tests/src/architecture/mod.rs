@@ -29,6 +29,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "driver/src/model/iommu/mod.rs",
     "driver/src/model/iommu/reach.rs",
     "driver/src/model/iommu/tests.rs",
+    "driver/src/model/iommu/window.rs",
     "driver/src/model/prp/tests.rs",
     "driver/src/model/sgl/tests.rs",
     "driver/src/model/sgl/tests.rs",

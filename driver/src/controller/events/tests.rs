@@ -42,7 +42,15 @@ fn log_pages(sqe: &Sqe, _: &[u8]) -> Option<Answer> {
         LogPageIdentifier::SANITIZE_STATUS => {
             Answer::page(&SanitizeStatusLog { sprog: 0xFFFF, ..SanitizeStatusLog::default() })
         }
-        LogPageIdentifier::RESERVATION_NOTIFICATION => Some(Answer::Data(vec![0; 64])),
+        // One that counts for ever: what is read of it is bounded.
+        LogPageIdentifier::RESERVATION_NOTIFICATION => Answer::page(&ReservationNotificationLog {
+            log_page_count: 1,
+            kind: ReservationNotificationType::RESERVATION_RELEASED,
+            available: 255,
+            nsid: 1,
+            ..ReservationNotificationLog::default()
+        }),
+        LogPageIdentifier::TELEMETRY_CONTROLLER_INITIATED => Some(Answer::Data(vec![0; 64])),
         _ => Some(Answer::Status(StatusCode::INVALID_LOG_PAGE)),
     }
 }
@@ -75,6 +83,7 @@ fn each_event_comes_with_its_page_and_is_asked_for_again() {
         Is::FIRMWARE_ACTIVATION_STARTING,
         Is::SANITIZE_OPERATION_COMPLETED,
         Is::RESERVATION_LOG_PAGE_AVAILABLE,
+        Is::TELEMETRY_LOG_CHANGED,
     ] {
         puppet.report(event.bits());
         let events = poll(&mut controller);
@@ -85,14 +94,15 @@ fn each_event_comes_with_its_page_and_is_asked_for_again() {
             Event::NamespacesChanged(changed) => *changed == ChangedNamespaces::These(vec![2, 7]),
             Event::FirmwareActivationStarting(log) => log.active_slot() == 2,
             Event::Sanitized { event: is, log } => *is == event && log.sprog == 0xFFFF,
-            Event::Unknown(is) => *is == event && event == Is::RESERVATION_LOG_PAGE_AVAILABLE,
+            Event::Reservations(logs) => logs.len() == MAX_NOTIFICATIONS,
+            Event::Unknown(is) => *is == event && event == Is::TELEMETRY_LOG_CHANGED,
             Event::Unread { .. } => false,
         };
         assert!(right, "{event}: {only:?}");
         assert!(controller.smart_log().is_ok());
         assert_eq!(puppet.held(), 4, "asked for again");
     }
-    let counters = EventCounters { delivered: 6, unknown: 1, ..EventCounters::default() };
+    let counters = EventCounters { delivered: 7, unknown: 1, ..EventCounters::default() };
     assert_eq!(controller.event_counters(), counters);
     // Requests that are still out are in nobody's way.
     controller.shutdown().unwrap();

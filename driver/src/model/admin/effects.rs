@@ -5,6 +5,7 @@ use zerocopy::IntoBytes;
 
 use super::features::Features;
 use crate::spec::command::{AdminOpcode, FeatureCapabilities, FeatureIdentifier, LogPageIdentifier, NvmOpcode};
+use crate::spec::identify::{Oacs, Oncs};
 use crate::spec::log::{CommandEffects, CommandsSupportedAndEffectsLog, FeatureEffects, LogPageSupport};
 
 /// Admin commands and what they do.
@@ -22,6 +23,7 @@ const ADMIN_COMMANDS: &[(AdminOpcode, CommandEffects)] = &[
     (AdminOpcode::FIRMWARE_COMMIT, CommandEffects::SUBSYSTEM_SCOPE.union(CommandEffects::CONTROLLER_CAPABILITY_CHANGE)),
     (AdminOpcode::FIRMWARE_IMAGE_DOWNLOAD, CommandEffects::SUBSYSTEM_SCOPE),
     (AdminOpcode::DEVICE_SELF_TEST, CommandEffects::CONTROLLER_SCOPE),
+    (AdminOpcode::DOORBELL_BUFFER_CONFIG, CommandEffects::CONTROLLER_SCOPE),
     (
         AdminOpcode::FORMAT_NVM,
         CommandEffects::NAMESPACE_SCOPE
@@ -38,7 +40,7 @@ const ADMIN_COMMANDS: &[(AdminOpcode, CommandEffects)] = &[
 ];
 
 /// Log pages, and the bytes of an element where the page can be read from an index on.
-pub(super) const LOG_PAGES: &[(LogPageIdentifier, Option<u64>)] = &[
+const LOG_PAGES: &[(LogPageIdentifier, Option<u64>)] = &[
     (LogPageIdentifier::SUPPORTED_LOG_PAGES, Some(4)),
     (LogPageIdentifier::ERROR_INFORMATION, Some(64)),
     (LogPageIdentifier::SMART_HEALTH_INFORMATION, None),
@@ -48,11 +50,18 @@ pub(super) const LOG_PAGES: &[(LogPageIdentifier, Option<u64>)] = &[
     (LogPageIdentifier::DEVICE_SELF_TEST, None),
     (LogPageIdentifier::FEATURE_IDENTIFIERS_SUPPORTED_AND_EFFECTS, Some(4)),
     (LogPageIdentifier::SANITIZE_STATUS, None),
+    (LogPageIdentifier::RESERVATION_NOTIFICATION, None),
 ];
 
-pub(super) fn supported_log_pages() -> Vec<u8> {
+/// The log pages of a controller with those optional commands.
+pub(super) fn log_pages(oncs: Oncs) -> impl Iterator<Item = &'static (LogPageIdentifier, Option<u64>)> {
+    let reservations = oncs.contains(Oncs::RESERVATIONS);
+    LOG_PAGES.iter().filter(move |(lid, _)| reservations || *lid != LogPageIdentifier::RESERVATION_NOTIFICATION)
+}
+
+pub(super) fn supported_log_pages(oncs: Oncs) -> Vec<u8> {
     let mut page = [LogPageSupport::empty(); 256];
-    for (lid, element) in LOG_PAGES {
+    for (lid, element) in log_pages(oncs) {
         let entry = &mut page[usize::from(lid.raw())];
         *entry = LogPageSupport::SUPPORTED;
         entry.set(LogPageSupport::INDEX_OFFSET, element.is_some());
@@ -60,9 +69,11 @@ pub(super) fn supported_log_pages() -> Vec<u8> {
     page.as_bytes().to_vec()
 }
 
-pub(super) fn commands(io: &[(NvmOpcode, CommandEffects)]) -> Vec<u8> {
+pub(super) fn commands(oacs: Oacs, io: &[(NvmOpcode, CommandEffects)]) -> Vec<u8> {
     let mut log = CommandsSupportedAndEffectsLog::default();
-    for (opcode, effects) in ADMIN_COMMANDS {
+    let has_buffers = oacs.contains(Oacs::DOORBELL_BUFFER_CONFIG);
+    let there = |opcode| opcode != AdminOpcode::DOORBELL_BUFFER_CONFIG || has_buffers;
+    for (opcode, effects) in ADMIN_COMMANDS.iter().filter(|(opcode, _)| there(*opcode)) {
         log.admin[usize::from(opcode.raw())] = *effects | CommandEffects::SUPPORTED;
     }
     for (opcode, effects) in io {

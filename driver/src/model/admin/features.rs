@@ -1,5 +1,6 @@
 //! Set Features and Get Features (NVM Express Base 2.1, 5.1.25 and 5.1.11).
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::super::config::ModelConfig;
@@ -13,6 +14,7 @@ use crate::spec::command::{
     FeatureCapabilities, FeatureIdentifier, NSID_ALL, NumberOfQueues, Select, Sqe, TemperatureThreshold, ThresholdType,
 };
 use crate::spec::events::AsynchronousEventConfiguration;
+use crate::spec::log::ReservationNotificationType;
 use crate::spec::status::{Status, StatusCode};
 
 /// The Volatile Write Cache Enable bit of its feature (Base 2.1, 5.1.25.1.4).
@@ -27,6 +29,10 @@ const ALL_TEMPERATURES: u8 = 0xF;
 const EVENTS: u32 = 0x33F;
 /// No-Deallocate Response Mode of Sanitize Config (Base 2.1, 5.1.25.1.16).
 const NODRM: u32 = 1;
+/// Persist Through Power Loss of Reservation Persistence (Base 2.1, 5.1.25.1.30).
+const PTPL: u32 = 1;
+/// The notifications that can be masked (Base 2.1, 5.1.25.1.29).
+const RESERVATION_MASKS: u32 = 0b1110;
 /// Bytes of the Timestamp data structure, and the bits of a timestamp in it.
 const TIMESTAMP_BYTES: u64 = 8;
 const TIMESTAMP_BITS: u64 = 0xFFFF_FFFF_FFFF;
@@ -63,6 +69,11 @@ pub(super) struct Features {
     /// Milliseconds, when they were set, and whether by the host.
     timestamp: (u64, Instant, bool),
     host_identifier: [u8; 16],
+    /// Whether it was set with 128 bits.
+    host_extended: bool,
+    has_reservations: bool,
+    /// Reservation Notification Masks by namespace; those that are 0 are not here.
+    reservation_masks: BTreeMap<u32, u32>,
 }
 
 /// `queues` of each kind, at least one.
@@ -89,6 +100,9 @@ impl Features {
             coalescing_disabled: vec![false; usize::from(config.queues) + 1],
             timestamp: (0, Instant::now(), false),
             host_identifier: [0; 16],
+            host_extended: false,
+            has_reservations: config.io_commands.reservations,
+            reservation_masks: BTreeMap::new(),
         }
     }
 
@@ -101,7 +115,8 @@ impl Features {
         self.cached = self.has_cache;
         (self.over, self.under) = (WCTEMP, 0);
         self.coalescing_disabled.fill(false);
-        self.host_identifier = [0; 16];
+        (self.host_identifier, self.host_extended) = ([0; 16], false);
+        self.reservation_masks.clear();
         for entry in namespaces.iter_mut() {
             entry.namespace.cached = self.has_cache;
             entry.error_recovery = 0;
@@ -110,6 +125,20 @@ impl Features {
 
     pub(super) fn granted(&self) -> NumberOfQueues {
         self.granted
+    }
+
+    pub(super) fn host_identifier(&self) -> [u8; 16] {
+        self.host_identifier
+    }
+
+    /// Whether the Host Identifier has 128 bits; `None` where there is none.
+    pub(super) fn host_extended(&self) -> Option<bool> {
+        (self.host_identifier != [0; 16]).then_some(self.host_extended)
+    }
+
+    /// Whether the host does not want to know of that.
+    pub(super) fn masks_reservation(&self, nsid: u32, kind: ReservationNotificationType) -> bool {
+        self.reservation_masks.get(&nsid).is_some_and(|mask| mask >> kind.raw() & 1 == 1)
     }
 
     /// Whether writes may stay in a volatile cache.
@@ -141,6 +170,9 @@ impl Features {
             | FeatureIdentifier::ASYNCHRONOUS_EVENT_CONFIGURATION
             | FeatureIdentifier::TIMESTAMP
             | FeatureIdentifier::HOST_IDENTIFIER => Some(changeable),
+            FeatureIdentifier::RESERVATION_NOTIFICATION_MASK | FeatureIdentifier::RESERVATION_PERSISTENCE => {
+                self.has_reservations.then_some(changeable | FeatureCapabilities::NAMESPACE_SPECIFIC)
+            }
             _ => {
                 let feature = self.plain.iter().find(|feature| feature.fid == fid)?;
                 let saveable = if feature.saveable { FeatureCapabilities::SAVEABLE } else { Default::default() };
@@ -261,6 +293,20 @@ impl Admin {
                 let bytes = self.receive(around, sqe, host_identifier_bytes(sqe))?;
                 self.features.host_identifier = [0; 16];
                 self.features.host_identifier[..bytes.len()].copy_from_slice(&bytes);
+                self.features.host_extended = sqe.exhid();
+            }
+            FeatureIdentifier::RESERVATION_NOTIFICATION_MASK | FeatureIdentifier::RESERVATION_PERSISTENCE => {
+                if sqe.nsid != NSID_ALL {
+                    around.namespaces.find(sqe.nsid)?;
+                }
+                let named = |nsid| sqe.nsid == NSID_ALL || sqe.nsid == nsid;
+                for entry in around.namespaces.iter_mut().filter(|entry| named(entry.nsid)) {
+                    if fid == FeatureIdentifier::RESERVATION_PERSISTENCE {
+                        entry.namespace.reservations.ptpl = sqe.cdw11 & PTPL != 0;
+                    } else {
+                        self.features.reservation_masks.insert(entry.nsid, sqe.cdw11 & RESERVATION_MASKS);
+                    }
+                }
             }
             _ => {
                 let feature = self.features.plain.iter_mut().find(|feature| feature.fid == fid).ok_or(invalid)?;
@@ -307,6 +353,13 @@ impl Admin {
                 either(vector | if disabled { CD } else { 0 }, vector)
             }
             FeatureIdentifier::ASYNCHRONOUS_EVENT_CONFIGURATION => either(self.events.wanted().bits(), 0),
+            FeatureIdentifier::RESERVATION_NOTIFICATION_MASK => {
+                let nsid = around.namespaces.find(sqe.nsid)?.nsid;
+                either(self.features.reservation_masks.get(&nsid).copied().unwrap_or(0), 0)
+            }
+            FeatureIdentifier::RESERVATION_PERSISTENCE => {
+                either(around.namespaces.find(sqe.nsid)?.namespace.reservations.ptpl.into(), 0)
+            }
             FeatureIdentifier::TIMESTAMP => {
                 let word = if current { self.features.timestamp_now() } else { 0 };
                 Ok(Answer::Data(word.to_le_bytes().to_vec(), TIMESTAMP_BYTES))

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use super::super::io_config::MetadataConfig;
 use super::super::namespaces::Namespaces;
+use super::super::reservations::Wish;
 use super::super::transfer::permanent;
 use super::{Answer, LateCompletion};
 use crate::spec::command::{NSID_ALL, SecureEraseSettings, Sqe};
@@ -87,6 +88,9 @@ impl Formats {
             }
             if entry.format_left.is_some() {
                 return Err(StatusCode::FORMAT_IN_PROGRESS.status());
+            }
+            if entry.namespace.reservations.forbids(Wish::Write) {
+                return Err(StatusCode::RESERVATION_CONFLICT.status());
             }
             if !entry.namespace.store.writable() {
                 return Err(permanent(StatusCode::NAMESPACE_IS_WRITE_PROTECTED));

@@ -5,6 +5,7 @@ use zerocopy::IntoBytes;
 use super::super::config::ModelConfig;
 use super::super::namespaces::{Entry, Namespaces};
 use super::super::registers::VERSION;
+use super::super::subsystem::Role;
 use super::super::transfer::permanent;
 use super::Answer;
 use super::firmware::{FRMW, FWUG};
@@ -13,9 +14,9 @@ use super::sanitize::SANICAP;
 use crate::spec::ZeroesBased;
 use crate::spec::command::{Cns, Csi, NSID_ALL, Sqe};
 use crate::spec::identify::{
-    ActiveNamespaceList, ControllerType, Ctratt, DescriptorWriter, Dlfeat, Flbas, FlushBehavior, Fna, IDENTIFY_LENGTH,
-    IdentifyController, IdentifyControllerNvm, IdentifyNamespace, IdentifyNamespaceNvm, Lpa, NamespaceIdentifier,
-    Nsattr, Nsfeat, Oacs, Oaes, Oncs, Vwc,
+    ActiveNamespaceList, Cmic, ControllerType, Ctratt, DescriptorWriter, Dlfeat, Flbas, FlushBehavior, Fna,
+    IDENTIFY_LENGTH, IdentifyController, IdentifyControllerNvm, IdentifyNamespace, IdentifyNamespaceNvm, Lpa,
+    NamespaceIdentifier, Nmic, Nsattr, Nsfeat, Oacs, Oaes, Oncs, Rescap, Vwc,
 };
 use crate::spec::registers::Vs;
 use crate::spec::status::{Status, StatusCode};
@@ -26,13 +27,14 @@ const CQES: u8 = 0x44;
 /// Warning and critical temperature in kelvins.
 pub(super) const WCTEMP: u16 = 343;
 const CCTEMP: u16 = 353;
-/// NSATTR and NSTAT in the I/O Command Set Independent Identify Namespace structure (Base 2.1, 5.1.13.2.8).
+/// NMIC, RESCAP, NSATTR and NSTAT in the I/O Command Set Independent Identify Namespace structure (Base 2.1, 5.1.13.2.8).
+const INDEPENDENT_NMIC: usize = 1;
+const INDEPENDENT_RESCAP: usize = 2;
 const INDEPENDENT_NSATTR: usize = 8;
 const INDEPENDENT_NSTAT: usize = 14;
 /// NSTAT.NRDY: the namespace is ready.
 const NRDY: u8 = 1;
-/// The controller's identifier, and the one that means the controller that executes the command.
-const CNTLID: u16 = 1;
+/// The identifier that means the controller that executes the command.
 const THIS_CONTROLLER: u16 = 0xFFFF;
 /// Minutes that an extended self-test is said to take.
 const EDSTT: u16 = 1;
@@ -57,16 +59,30 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    pub(super) fn new(config: &ModelConfig) -> Self {
+    pub(super) fn new(config: &ModelConfig, role: Role) -> Self {
         let uuid = identifiers(&config.serial, 1).uuid;
         Self {
-            controller: controller(config, uuid),
+            controller: controller(config, role, uuid),
             controller_nvm: controller_nvm(config),
             serial: config.serial.clone(),
             dlfeat: config.dlfeat(),
             npwg: ZeroesBased::<u16>::from_raw(config.npwg),
             noiob: config.noiob,
         }
+    }
+
+    /// Which optional admin commands there are.
+    pub(super) fn oacs(&self) -> Oacs {
+        self.controller.oacs
+    }
+
+    /// Which optional I/O commands there are.
+    pub(super) fn oncs(&self) -> Oncs {
+        self.controller.oncs
+    }
+
+    pub(super) fn cntlid(&self) -> u16 {
+        self.controller.cntlid
     }
 
     /// The structure that `sqe` asks for, from a controller that runs firmware `revision`.
@@ -114,12 +130,14 @@ impl Identity {
             }
             Cns::INDEPENDENT_NAMESPACE => described(&|entry| {
                 let mut page = vec![0; IDENTIFY_LENGTH];
+                page[INDEPENDENT_NMIC] = self.nmic().raw();
+                page[INDEPENDENT_RESCAP] = self.rescap().raw();
                 page[INDEPENDENT_NSATTR] = nsattr(entry).raw();
                 page[INDEPENDENT_NSTAT] = NRDY;
                 page
             })?,
             Cns::IO_COMMAND_SET => {
-                if !matches!(sqe.cntid(), CNTLID | THIS_CONTROLLER) {
+                if ![self.controller.cntlid, THIS_CONTROLLER].contains(&sqe.cntid()) {
                     return Err(permanent(StatusCode::INVALID_FIELD_IN_COMMAND));
                 }
                 // One combination: the NVM Command Set alone.
@@ -128,6 +146,24 @@ impl Identity {
             _ => return Err(permanent(StatusCode::INVALID_FIELD_IN_COMMAND)),
         };
         Ok(Answer::Data(bytes, IDENTIFY_LENGTH as u64))
+    }
+
+    fn nmic(&self) -> Nmic {
+        if self.controller.cmic.contains(Cmic::MULTIPLE_CONTROLLERS) { Nmic::SHARED } else { Nmic::empty() }
+    }
+
+    fn rescap(&self) -> Rescap {
+        if !self.oncs().contains(Oncs::RESERVATIONS) {
+            return Rescap::empty();
+        }
+        Rescap::PERSIST_THROUGH_POWER_LOSS
+            | Rescap::WRITE_EXCLUSIVE
+            | Rescap::EXCLUSIVE_ACCESS
+            | Rescap::WRITE_EXCLUSIVE_REGISTRANTS_ONLY
+            | Rescap::EXCLUSIVE_ACCESS_REGISTRANTS_ONLY
+            | Rescap::WRITE_EXCLUSIVE_ALL_REGISTRANTS
+            | Rescap::EXCLUSIVE_ACCESS_ALL_REGISTRANTS
+            | Rescap::IGNORE_EXISTING_KEY
     }
 
     fn structure(&self, entry: &Entry) -> IdentifyNamespace {
@@ -149,6 +185,8 @@ impl Identity {
             fpi: 0x80 | entry.format_left.unwrap_or(0),
             noiob: self.noiob,
             nvmcap: u128::from(entry.size).into(),
+            nmic: self.nmic(),
+            rescap: self.rescap(),
             nsattr: nsattr(entry),
             nguid,
             eui64,
@@ -189,16 +227,17 @@ fn identifiers(serial: &str, nsid: u32) -> Identifiers {
     Identifiers { uuid, nguid, eui64 }
 }
 
-fn controller(config: &ModelConfig, uuid: [u8; 16]) -> IdentifyController {
+fn controller(config: &ModelConfig, role: Role, uuid: [u8; 16]) -> IdentifyController {
     let mut data = IdentifyController {
         rab: 6,
         mdts: config.mdts,
-        cntlid: CNTLID,
+        cmic: if role.shared { Cmic::MULTIPLE_CONTROLLERS } else { Cmic::empty() },
+        cntlid: role.cntlid,
         ver: VERSION,
         cntrltype: ControllerType::IO,
         oaes: Oaes::ATTACHED_NAMESPACE_ATTRIBUTE | Oaes::FIRMWARE_ACTIVATION,
         ctratt: Ctratt::HOST_IDENTIFIER_128_BIT,
-        oacs: Oacs::FORMAT_NVM | Oacs::FIRMWARE | Oacs::DEVICE_SELF_TEST,
+        oacs: oacs(config),
         acl: ZeroesBased::<u8>::from_raw(config.acl),
         aerl: ZeroesBased::<u8>::from_raw(config.aerl),
         frmw: FRMW,
@@ -230,6 +269,12 @@ fn controller(config: &ModelConfig, uuid: [u8; 16]) -> IdentifyController {
         && data.set_nvm_subsystem_nqn(&format!("nqn.2014-08.org.nvmexpress:uuid:{a}-{b}-{c}-{d}-{e}"));
     debug_assert!(texts, "the configuration was checked");
     data
+}
+
+fn oacs(config: &ModelConfig) -> Oacs {
+    let mut oacs = Oacs::FORMAT_NVM | Oacs::FIRMWARE | Oacs::DEVICE_SELF_TEST;
+    oacs.set(Oacs::DOORBELL_BUFFER_CONFIG, config.shadow_doorbells);
+    oacs
 }
 
 fn controller_nvm(config: &ModelConfig) -> IdentifyControllerNvm {

@@ -1,9 +1,11 @@
-//! Creating and deleting I/O queues (NVM Express Base 2.1, 5.2.1 to 5.2.4).
+//! Creating and deleting I/O queues, and their doorbells in memory (NVM Express Base 2.1, 5.2.1 to 5.2.5).
 
 use super::super::board::Board;
 use super::super::queues::{CompletionQueue, Queues, SubmissionQueue};
+use super::super::shadow::ShadowDoorbells;
 use super::super::transfer::permanent;
-use super::Answer;
+use super::super::violation::{Target, Violation};
+use super::{Answer, Surroundings};
 use crate::spec::ZeroesBased;
 use crate::spec::command::{NumberOfQueues, Sqe};
 use crate::spec::status::{Status, StatusCode};
@@ -85,6 +87,23 @@ pub(super) fn delete_submission(sqe: &Sqe, board: &Board, queues: &mut Queues) -
     }
     // Commands are executed whole: none of this queue is in progress.
     queues.remove_submission(sqe.qid(), &board.doorbells);
+    Ok(Answer::Done(0))
+}
+
+/// Doorbell Buffer Config. Queues that there are have in their shadows what was rung last.
+pub(super) fn configure_doorbell_buffers(sqe: &Sqe, around: &mut Surroundings<'_, '_>) -> Result<Answer, Status> {
+    let page = |address: u64| address != 0 && address.is_multiple_of(around.transfer.page_size);
+    if !page(sqe.prp1) || !page(sqe.prp2) {
+        return Err(permanent(StatusCode::INVALID_FIELD_IN_COMMAND));
+    }
+    let Surroundings { reach, board, queues, .. } = around;
+    let dstrd = board.lock_registers().cap().dstrd();
+    let shadow = ShadowDoorbells::new(sqe.prp1, sqe.prp2, dstrd);
+    queues.cast_shadows(reach, &board.doorbells, shadow).map_err(|fault| {
+        board.counters.faults.add(1);
+        board.violations.record(Violation::dma(Target::Data { sqid: 0, cid: sqe.cid }, fault));
+        StatusCode::DATA_TRANSFER_ERROR.status()
+    })?;
     Ok(Answer::Done(0))
 }
 

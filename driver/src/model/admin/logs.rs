@@ -10,7 +10,9 @@ use super::{Admin, Answer, Surroundings, effects};
 use crate::spec::command::{Csi, LogPageIdentifier, NSID_ALL, Sqe};
 use crate::spec::completion::StatusField;
 use crate::spec::events::{AsynchronousEvent, AsynchronousEventType};
-use crate::spec::log::{ChangedNamespaceList, ErrorInformationLogEntry, SmartLog};
+use crate::spec::log::{
+    ChangedNamespaceList, ErrorInformationLogEntry, ReservationNotificationLog, ReservationNotificationType, SmartLog,
+};
 use crate::spec::status::{Status, StatusCode, StatusCodeType};
 
 /// Entries of the Error Information log.
@@ -27,6 +29,10 @@ pub(super) struct Logs {
     media_errors: u64,
     /// Namespaces that have changed since the host last read of it.
     pub(super) changed_namespaces: BTreeSet<u32>,
+    /// Reservation notifications that have not been read.
+    notifications: VecDeque<(ReservationNotificationType, u32)>,
+    /// How many there have been.
+    notification_count: u64,
 }
 
 impl Logs {
@@ -43,6 +49,24 @@ impl Logs {
             log_page_version: 1,
             ..ErrorInformationLogEntry::default()
         });
+    }
+
+    /// Adds a notification of what another host did to a reservation.
+    pub(super) fn notify_reservation(&mut self, nsid: u32, kind: ReservationNotificationType) {
+        self.notification_count += 1;
+        self.notifications.push_back((kind, nsid));
+    }
+
+    /// The oldest notification that has not been read.
+    fn notification(&self) -> ReservationNotificationLog {
+        let left = self.notifications.len() as u64;
+        self.notifications.front().map_or_else(Default::default, |(kind, nsid)| ReservationNotificationLog {
+            log_page_count: self.notification_count + 1 - left,
+            kind: *kind,
+            available: (left - 1).min(255) as u8,
+            nsid: *nsid,
+            ..ReservationNotificationLog::default()
+        })
     }
 
     /// Adds what an error event is about.
@@ -76,6 +100,9 @@ impl Logs {
         if lid == LogPageIdentifier::CHANGED_ATTACHED_NAMESPACE_LIST {
             self.changed_namespaces.clear();
         }
+        if lid == LogPageIdentifier::RESERVATION_NOTIFICATION {
+            self.notifications.pop_front();
+        }
     }
 }
 
@@ -88,7 +115,7 @@ impl Admin {
             around.namespaces.find(sqe.nsid)?;
             return Err(invalid);
         }
-        let page = effects::LOG_PAGES.iter().find(|(lid, _)| *lid == sqe.lid());
+        let page = effects::log_pages(self.identity.oncs()).find(|(lid, _)| *lid == sqe.lid());
         let (lid, element) = *page.ok_or(permanent(StatusCode::INVALID_LOG_PAGE))?;
         let offset = match (sqe.ot(), element) {
             (false, _) if sqe.lpo().is_multiple_of(4) => Some(sqe.lpo()),
@@ -96,7 +123,7 @@ impl Admin {
             _ => None,
         };
         let mut bytes = match lid {
-            LogPageIdentifier::SUPPORTED_LOG_PAGES => effects::supported_log_pages(),
+            LogPageIdentifier::SUPPORTED_LOG_PAGES => effects::supported_log_pages(self.identity.oncs()),
             LogPageIdentifier::ERROR_INFORMATION => {
                 let entries = self.logs.errors.iter();
                 let mut bytes: Vec<u8> = entries.flat_map(|entry| entry.as_bytes().to_vec()).collect();
@@ -113,10 +140,11 @@ impl Admin {
                 if sqe.log_csi() != Csi::NVM {
                     return Err(invalid);
                 }
-                effects::commands(around.namespaces.commands())
+                effects::commands(self.identity.oacs(), around.namespaces.commands())
             }
             LogPageIdentifier::DEVICE_SELF_TEST => self.self_tests.log().as_bytes().to_vec(),
             LogPageIdentifier::FEATURE_IDENTIFIERS_SUPPORTED_AND_EFFECTS => effects::features(&self.features),
+            LogPageIdentifier::RESERVATION_NOTIFICATION => self.logs.notification().as_bytes().to_vec(),
             LogPageIdentifier::SANITIZE_STATUS => self.sanitize.log(around.board).as_bytes().to_vec(),
             _ => return Err(permanent(StatusCode::INVALID_LOG_PAGE)),
         };

@@ -26,10 +26,13 @@ use super::iommu::{Reach, gather, write_padded};
 use super::namespaces::Namespaces;
 use super::orders::Order;
 use super::queues::Queues;
+use super::reservations::HostKey;
+use super::subsystem::Role;
 use super::transfer::{Transfer, permanent};
 use crate::dma::Access;
 use crate::spec::command::{AdminOpcode, Fuse, NSID_ALL, Psdt, Sqe};
 use crate::spec::events::AsynchronousEvent;
+use crate::spec::identify::Oacs;
 use crate::spec::log::{CriticalWarning, SelfTestResultCode};
 use crate::spec::status::{Status, StatusCode};
 use abort::Aborts;
@@ -94,9 +97,9 @@ pub(super) struct Admin {
 }
 
 impl Admin {
-    pub(super) fn new(config: &ModelConfig, max_transfer: u64) -> Self {
+    pub(super) fn new(config: &ModelConfig, max_transfer: u64, role: Role) -> Self {
         Self {
-            identity: Identity::new(config),
+            identity: Identity::new(config, role),
             logs: Logs::default(),
             events: Events::new(config.aerl),
             features: Features::new(config),
@@ -111,6 +114,21 @@ impl Admin {
         }
     }
 
+    /// Sets up namespaces that another controller may have used since, for commands of this one.
+    pub(super) fn enter(&self, namespaces: &mut Namespaces) {
+        let (cntlid, user) = (self.identity.cntlid(), self.host());
+        let extended = self.features.host_extended();
+        for entry in namespaces.iter_mut() {
+            entry.namespace.cached = self.features.cached();
+            entry.namespace.reservations.set_user(cntlid, user, extended);
+        }
+    }
+
+    /// Who uses the controller.
+    fn host(&self) -> HostKey {
+        HostKey::new(self.features.host_identifier(), self.identity.cntlid())
+    }
+
     /// A reset of the controller: what waits is dropped, features are as saved or as at first, firmware that waited for
     /// a reset runs. Formats, sanitize operations and extended self-tests go on.
     pub(super) fn reset(&mut self, namespaces: &mut Namespaces) {
@@ -120,15 +138,20 @@ impl Admin {
         self.formats.reset();
         self.firmware.reset();
         self.self_tests.reset(self.power_on_hours());
+        let host = self.host();
+        for entry in namespaces.iter_mut() {
+            entry.namespace.change_reservations(|reservations| reservations.forget(host));
+        }
         self.features.reset(namespaces);
+        self.enter(namespaces);
     }
 
-    /// Carries out what was ordered from outside and takes operations in progress one turn further. Whether there is
-    /// more to do in the next turn. `running` is whether the controller is ready.
+    /// Carries out what was ordered from outside and takes operations in progress one turn further. `running` is whether
+    /// the controller is ready.
     #[cold]
-    pub(super) fn tick(&mut self, board: &Board, namespaces: &mut Namespaces, running: bool) -> bool {
+    pub(super) fn tick(&mut self, board: &Board, namespaces: &mut Namespaces, running: bool) {
         for order in board.take_orders() {
-            self.carry_out(order, namespaces, running);
+            self.carry_out(order, board, namespaces, running);
         }
         self.formats.tick(namespaces, &mut self.late);
         if self.sanitize.tick(board, namespaces) && running {
@@ -140,7 +163,6 @@ impl Admin {
             self.events.review(warning);
             self.events.deliver(&mut self.late);
         }
-        self.busy()
     }
 
     /// Whether an operation is in progress that each turn takes further.
@@ -148,12 +170,13 @@ impl Admin {
         self.formats.busy() || self.sanitize.busy() || self.self_tests.busy()
     }
 
-    fn carry_out(&mut self, order: Order, namespaces: &mut Namespaces, running: bool) {
+    fn carry_out(&mut self, order: Order, board: &Board, namespaces: &mut Namespaces, running: bool) {
         let changed = match order {
             Order::Add(mut entry) => {
                 entry.namespace.cached = self.features.cached();
                 let nsid = entry.nsid;
                 namespaces.insert(*entry);
+                self.enter(namespaces);
                 nsid
             }
             Order::Remove(nsid) => {
@@ -169,10 +192,24 @@ impl Admin {
                 Ok(()) => nsid,
                 Err(_) => return self.report(AsynchronousEvent::PERSISTENT_INTERNAL_ERROR, running),
             },
+            Order::Note(nsid) => return self.note_changed(nsid, running),
+            Order::NotifyReservation { nsid, kind, hosts } => {
+                if running && hosts.contains(&self.host()) && !self.features.masks_reservation(nsid, kind) {
+                    self.logs.notify_reservation(nsid, kind);
+                    self.events.raise(AsynchronousEvent::RESERVATION_LOG_PAGE_AVAILABLE);
+                }
+                return;
+            }
             Order::Report(event) => return self.report(event, running),
         };
+        self.note_changed(changed, running);
+        board.others().iter().for_each(|other| other.order(Order::Note(changed)));
+    }
+
+    /// A namespace has come, changed or gone.
+    fn note_changed(&mut self, nsid: u32, running: bool) {
         if running {
-            self.logs.changed_namespaces.insert(changed);
+            self.logs.changed_namespaces.insert(nsid);
             self.events.raise(AsynchronousEvent::ATTACHED_NAMESPACE_ATTRIBUTE_CHANGED);
         }
     }
@@ -254,8 +291,12 @@ impl Admin {
                 self.aborts.queue_deleted(sqe.qid(), &mut self.late);
                 Ok(answer)
             }
+            AdminOpcode::DOORBELL_BUFFER_CONFIG if self.identity.oacs().contains(Oacs::DOORBELL_BUFFER_CONFIG) => {
+                io_queues::configure_doorbell_buffers(sqe, around)
+            }
             AdminOpcode::SET_FEATURES => {
                 let answer = self.set_features(around, sqe)?;
+                self.enter(around.namespaces);
                 let warning = self.critical_warning(around.board, around.namespaces);
                 self.events.review(warning);
                 self.events.deliver(&mut self.late);

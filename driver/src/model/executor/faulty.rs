@@ -38,7 +38,7 @@ impl Executor {
         if !core.look() && core.delayed.is_empty() {
             return worked;
         }
-        let reach = self.table.reach();
+        let reach = self.table.reach_with(self.window.as_deref());
         if !core.board.may_access(core.epoch) {
             return worked;
         }

@@ -8,6 +8,7 @@
 //! Who owns the memory is not known here: whoever mapped it vouches for it until it is unmapped.
 
 mod reach;
+mod window;
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,6 +18,7 @@ use crate::dma::{Access, AddressSpace, DmaSpace, Iova, IovaAllocator, IovaRange,
 
 pub use reach::FaultKind;
 pub(super) use reach::{Extent, Fault, Hint, Piece, Pieces, Reach, Scatter, gather, gather_into, write_padded};
+pub(super) use window::Window;
 
 /// The unit of a mapping in bytes.
 const PAGE_SIZE: u64 = 4096;
@@ -101,8 +103,14 @@ pub(super) struct Table {
 impl Table {
     /// Takes the table for a while. Nothing is unmapped until the result is dropped.
     pub(super) fn reach(&self) -> Reach<'_> {
+        self.reach_with(None)
+    }
+
+    /// As [`reach`](Self::reach), for a controller that has a window of its own.
+    #[inline]
+    pub(super) fn reach_with<'a>(&'a self, window: Option<&'a Window>) -> Reach<'a> {
         // Every change leaves the table whole, so a panic elsewhere does not make it unusable.
-        Reach::new(self.mappings.read().unwrap_or_else(PoisonError::into_inner))
+        Reach::new(self.mappings.read().unwrap_or_else(PoisonError::into_inner), window)
     }
 
     /// Mappings made so far.

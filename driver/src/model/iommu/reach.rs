@@ -8,7 +8,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{RwLock, RwLockReadGuard};
 
-use super::{Mapping, Table};
+use super::{Mapping, Table, Window};
 use crate::dma::Access;
 
 /// Why an address could not be reached.
@@ -46,11 +46,12 @@ pub(in crate::model) struct Hint(usize);
 /// The table, held so that nothing is unmapped.
 pub(in crate::model) struct Reach<'a> {
     mappings: RwLockReadGuard<'a, Vec<Mapping>>,
+    window: Option<&'a Window>,
 }
 
 impl<'a> Reach<'a> {
-    pub(super) fn new(mappings: RwLockReadGuard<'a, Vec<Mapping>>) -> Self {
-        Self { mappings }
+    pub(super) fn new(mappings: RwLockReadGuard<'a, Vec<Mapping>>, window: Option<&'a Window>) -> Self {
+        Self { mappings, window }
     }
 
     /// A table of those mappings that were made among the first `made`: what a device sees that looks with old eyes.
@@ -142,6 +143,27 @@ impl<'a> Reach<'a> {
         Ok(())
     }
 
+    /// Reads the dword at `address` as one, before whatever is read after it.
+    pub(in crate::model) fn load_dword(&self, address: u64, hint: &mut Hint) -> Result<u32, Fault> {
+        self.dword(address, Access::DEVICE_READS, hint).map(|dword| dword.load(Ordering::Acquire))
+    }
+
+    /// Writes the dword at `address` as one, after whatever was written before it.
+    pub(in crate::model) fn store_dword(&self, address: u64, value: u32, hint: &mut Hint) -> Result<(), Fault> {
+        self.dword(address, Access::DEVICE_WRITES, hint).map(|dword| dword.store(value, Ordering::Release))
+    }
+
+    fn dword(&self, address: u64, wanted: Access, hint: &mut Hint) -> Result<&AtomicU32, Fault> {
+        let piece = self.piece(address, 4, wanted, hint)?;
+        let dword = piece.base.cast::<u32>();
+        if piece.len != 4 || !dword.is_aligned() {
+            return Err(Fault { address, wanted, kind: FaultKind::Unmapped });
+        }
+        // SAFETY: the piece has 4 bytes (see `Piece`) and is aligned; it stays mapped as long as this `Reach`, and who
+        // else touches it uses volatile or atomic access.
+        Ok(unsafe { AtomicU32::from_ptr(dword.as_ptr()) })
+    }
+
     /// The mapping that `address` lies in, and how far in.
     #[inline]
     fn find(&self, address: u64, hint: &mut Hint) -> Option<(&Mapping, u64)> {
@@ -158,6 +180,9 @@ impl<'a> Reach<'a> {
     #[cold]
     #[inline(never)]
     fn search(&self, address: u64, hint: &mut Hint) -> Option<(&Mapping, u64)> {
+        if let Some(found) = self.window.and_then(|window| window.find(address)) {
+            return Some(found);
+        }
         let at = self.mappings.partition_point(|mapping| mapping.range.end() <= address);
         let mapping = self.mappings.get(at)?;
         let offset = address.checked_sub(mapping.range.start().get())?;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::super::{Drive, Model, ModelConfig, ModelFunction, SoftwareIommu};
+use super::super::{Drive, Model, ModelConfig, ModelFunction, SoftwareIommu, Subsystem};
 use crate::bus::{Doorbell, Function};
 use crate::dma::{Access, DmaSpace, HostMemory, PageSize, Region};
 use crate::spec::ZeroesBased;
@@ -109,13 +109,32 @@ impl Host {
     pub(super) fn disabled(config: ModelConfig, drive: Drive) -> Self {
         let iommu = SoftwareIommu::new();
         let model = Model::new(config, drive, &iommu).unwrap();
+        Self::of(model, iommu)
+    }
+
+    /// A host with a new controller of a subsystem and an address space of its own, enabled.
+    pub(super) fn with_controller_of(subsystem: &mut Subsystem, drive: Drive) -> Self {
+        let iommu = SoftwareIommu::new();
+        let model = subsystem.add_controller(drive, &iommu).unwrap();
+        let mut host = Self::of(model, iommu);
+        host.enable();
+        host
+    }
+
+    fn of(model: Model, iommu: Arc<SoftwareIommu>) -> Self {
         let (function, space) = (model.function(), iommu.space());
         let admin = pair(&function, &space, 0, 16);
+        let host = Self { model, function, iommu, space, admin };
+        host.set_up();
+        host
+    }
+
+    /// Writes AQA, ASQ and ACQ.
+    pub(super) fn set_up(&self) {
         let aqa = Aqa::default().with_asqs(count(16)).with_acqs(count(16));
-        function.write_u32(offset::AQA, aqa.bits());
-        function.write_u64(offset::ASQ, admin.sq.iova().get());
-        function.write_u64(offset::ACQ, admin.cq.iova().get());
-        Self { model, function, iommu, space, admin }
+        self.function.write_u32(offset::AQA, aqa.bits());
+        self.function.write_u64(offset::ASQ, self.admin.sq.iova().get());
+        self.function.write_u64(offset::ACQ, self.admin.cq.iova().get());
     }
 
     pub(super) fn csts(&self) -> Csts {

@@ -16,6 +16,7 @@ mod log_page;
 mod nvm;
 mod opcode;
 mod queues;
+mod reservations;
 mod sanitize;
 mod self_test;
 
@@ -34,6 +35,7 @@ pub use log_page::LogPageIdentifier;
 pub use nvm::{DatasetManagementRange, DirectiveType, ProtectionInformation};
 pub use opcode::{AdminOpcode, NvmOpcode};
 pub use queues::QueuePriority;
+pub use reservations::{AcquireAction, ChangePersistence, RegisterAction, ReleaseAction};
 pub use sanitize::SanitizeAction;
 pub use self_test::SelfTestCode;
 

@@ -1,4 +1,4 @@
-//! Creating and deleting I/O queues (NVM Express Base 2.1, 5.2.1 to 5.2.4).
+//! Creating and deleting I/O queues, and their doorbells in memory (NVM Express Base 2.1, 5.2.1 to 5.2.5).
 
 use super::{AdminOpcode, Sqe};
 use crate::spec::ZeroesBased;
@@ -54,6 +54,12 @@ impl Sqe {
     /// Deletes Submission Queue `qid` (Base 2.1, 5.2.4).
     pub const fn delete_io_submission_queue(qid: u16) -> Self {
         Self::admin(AdminOpcode::DELETE_IO_SUBMISSION_QUEUE, 0).with_qid(qid)
+    }
+
+    /// Says where the Shadow Doorbell buffer (`prp1`) and the EventIdx buffer (`prp2`) lie, each on a memory page (Base
+    /// 2.1, 5.2.5). Both are laid out as the doorbells are from their first on.
+    pub const fn doorbell_buffer_config(prp1: u64, prp2: u64) -> Self {
+        Self::admin(AdminOpcode::DOORBELL_BUFFER_CONFIG, 0).with_prp1(prp1).with_prp2(prp2)
     }
 }
 

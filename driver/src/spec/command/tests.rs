@@ -45,6 +45,8 @@ fn admin_commands_by_their_dwords() {
     assert_eq!(sq.prp1, 0x9000);
     assert_eq!(of(Sqe::delete_io_submission_queue(2)), (0x00, 0, 2, 0));
     assert_eq!(of(Sqe::delete_io_completion_queue(3)), (0x04, 0, 3, 0));
+    let buffers = Sqe::doorbell_buffer_config(0xA000, 0xB000);
+    assert_eq!((of(buffers), buffers.prp1, buffers.prp2), ((0x7C, 0, 0, 0), 0xA000, 0xB000));
     let queues = NumberOfQueues::new(count(4), count(2));
     assert_eq!(of(Sqe::set_number_of_queues(queues)), (0x09, 0, 0x07, 0x0001_0003));
     let get = Sqe::get_features(FeatureIdentifier::VOLATILE_WRITE_CACHE, Select::DEFAULT, 0);
