@@ -31,7 +31,6 @@ pub const UNSAFE_FILES: &[&str] = &[
     "driver/src/model/iommu/tests.rs",
     "driver/src/model/prp/tests.rs",
     "driver/src/model/sgl/tests.rs",
-    "driver/src/model/sgl/tests.rs",
     "driver/src/model/store/file.rs",
     "driver/src/model/store/memory.rs",
     "driver/src/model/store/tests.rs",
