@@ -2,6 +2,7 @@
 
 mod file_store;
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tentpeg_driver::controller::{Controller, ControllerConfig, ControllerError, Namespace};
@@ -78,8 +79,10 @@ impl Device {
     /// Opens what `uri` names.
     pub(crate) fn open(uri: &DeviceUri, lane: LaneMode, controller: &ControllerConfig) -> Result<Self, OpenError> {
         let DeviceUri::Model(settings) = uri;
-        let name = uri.to_string();
-        let (config, created) = model_config(settings, name.clone())?;
+        let (mut config, created) = model_config(settings)?;
+        // With the size that it has, whoever chose that.
+        let name = DeviceUri::Model(ModelUri { size: Some(ByteSize(config.size)), ..settings.clone() }).to_string();
+        config.name.clone_from(&name);
         let writable = !matches!(config.store, StoreConfig::File { writable: false, .. });
         let moves_data = config.store != StoreConfig::Null;
         let iommu = SoftwareIommu::new();
@@ -99,6 +102,11 @@ impl Device {
             return Err(OpenError::NoNamespace { device: name, reason });
         };
         Ok(Self { name, controller, namespace, limits, writable, moves_data, space: iommu.space(), model, created })
+    }
+
+    /// The file that was made for it.
+    pub(crate) fn created_file(&self) -> Option<PathBuf> {
+        self.created.as_ref().map(|created| created.path().to_owned())
     }
 
     /// The file that was made for it stays: opening has come to its end.
@@ -124,16 +132,18 @@ fn not_served(namespace: &Namespace) -> Option<String> {
 }
 
 /// A model's settings, and the file that was made for it.
-fn model_config(uri: &ModelUri, name: String) -> Result<(ModelConfig, Option<file_store::Created>), OpenError> {
-    let defaults =
-        ModelConfig { name, lba_size: uri.lba, mdts: uri.mdts, queues: uri.queues, ..ModelConfig::default() };
+fn model_config(uri: &ModelUri) -> Result<(ModelConfig, Option<file_store::Created>), OpenError> {
+    let defaults = ModelConfig { lba_size: uri.lba, mdts: uri.mdts, queues: uri.queues, ..ModelConfig::default() };
     let size = uri.size.unwrap_or(DEFAULT_SIZE).0;
     Ok(match &uri.store {
         StoreUri::Memory => (ModelConfig { size, store: StoreConfig::Memory, ..defaults }, None),
         StoreUri::Null => (ModelConfig { size, store: StoreConfig::Null, ..defaults }, None),
         StoreUri::File { path, overwrite } => {
             let file = file_store::find_or_create(path, uri.size, *overwrite)?;
-            whole_blocks(ByteSize(file.size), uri.lba)?;
+            if whole_blocks(ByteSize(file.size), uri.lba).is_err() {
+                let (path, length, block) = (path.clone(), file.size, uri.lba);
+                return Err(FileStoreError::NotWholeBlocks { path, length, block }.into());
+            }
             let store = StoreConfig::File { path: path.clone(), writable: file.writable };
             (ModelConfig { size: file.size, store, ..defaults }, file.created)
         }

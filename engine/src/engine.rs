@@ -1,5 +1,6 @@
 //! An engine: one device, its lane, its segments, and the memory that requests can name.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -93,6 +94,8 @@ pub struct DeviceInfo {
     pub queue_pairs: u16,
     /// Commands that can be in flight on the lane.
     pub depth: usize,
+    /// The file that opening created for it, where it did.
+    pub created_file: Option<PathBuf>,
 }
 
 /// An open device with one lane.
@@ -164,6 +167,7 @@ impl Engine {
             moves_data: device.moves_data,
             queue_pairs: device.controller.queue_pairs(),
             depth: pair.slots(),
+            created_file: device.created_file(),
         };
         // A model has no label: the one segment is the whole of it.
         let segment = Segment {
@@ -304,6 +308,12 @@ impl Engine {
     /// What the model has seen of it.
     pub fn model_counters(&self) -> Option<ModelCounters> {
         lock(&self.device).as_ref().map(|device| device.model.counters())
+    }
+
+    /// What the host last said when it failed the store of a model, such as `the file disk.img: No space left on device`; `None`: it
+    /// never did, or the device is no model.
+    pub fn store_error(&self) -> Option<String> {
+        lock(&self.device).as_ref().and_then(|device| device.model.store_error())
     }
 
     /// What a driver must never do and this one did, as the model recorded it. Empty, or there is a mistake in

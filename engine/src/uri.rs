@@ -56,13 +56,24 @@ pub enum StoreUri {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum UriError {
     /// It has no kind, or one that is not known.
-    #[error("'{0}' names no device: write model: with settings, such as model:size=4GiB,lba=4096")]
+    #[error("'{}' names no device: write model: with settings, such as model:size=4GiB,lba=4096", .0.escape_debug())]
     Kind(String),
     /// A setting that a model does not have.
-    #[error("a model has no setting '{0}': it has {MODEL_SETTINGS}")]
-    UnknownSetting(String),
+    #[error(
+        "a model has no setting '{}': it has {MODEL_SETTINGS}{}", name.escape_debug(),
+        if *after_path { "; a comma within a path is written \\," } else { "" }
+    )]
+    UnknownSetting {
+        /// What stands there.
+        name: String,
+        /// Whether it may be the rest of a path with a comma.
+        after_path: bool,
+    },
+    /// Nothing between two commas, or after the last.
+    #[error("a comma too many: one stands between two settings, and none at the end")]
+    Comma,
     /// A setting without a value, or an `overwrite` with one.
-    #[error("setting '{name}' {wrong}")]
+    #[error("setting '{}' {wrong}", name.escape_debug())]
     Form {
         /// The setting.
         name: String,
@@ -70,10 +81,10 @@ pub enum UriError {
         wrong: &'static str,
     },
     /// A setting that stands twice.
-    #[error("setting '{0}' stands twice: write it once")]
+    #[error("setting '{}' stands twice: write it once", .0.escape_debug())]
     Twice(String),
     /// A value that the setting cannot have.
-    #[error("{name}={value}: {wrong}")]
+    #[error("{name}={}: {}", value.escape_debug(), wrong.replace(char::is_control, "?"))]
     Value {
         /// The setting.
         name: &'static str,
@@ -110,6 +121,9 @@ impl FromStr for ModelUri {
                 Some((name, value)) => (name, Some(value)),
                 None => (setting.as_str(), None),
             };
+            if setting.is_empty() {
+                return Err(UriError::Comma);
+            }
             if seen.iter().any(|other| other == name) {
                 return Err(UriError::Twice(name.to_owned()));
             }
@@ -123,7 +137,7 @@ impl FromStr for ModelUri {
                     });
                 }
                 ("size" | "lba" | "store" | "path" | "mdts" | "queues", None | Some("")) => {
-                    return Err(UriError::Form { name: name.to_owned(), wrong: "needs a value, such as size=4GiB" });
+                    return Err(UriError::Form { name: name.to_owned(), wrong: example(name) });
                 }
                 ("size", Some(value)) => uri.size = Some(size(value)?),
                 ("lba", Some(value)) => uri.lba = lba(value)?,
@@ -131,7 +145,9 @@ impl FromStr for ModelUri {
                 ("path", Some(value)) => path = Some(PathBuf::from(value)),
                 ("mdts", Some(value)) => uri.mdts = number("mdts", value, 0, 255)? as u8,
                 ("queues", Some(value)) => uri.queues = number("queues", value, 1, 65_535)? as u16,
-                _ => return Err(UriError::UnknownSetting(name.to_owned())),
+                _ => {
+                    return Err(UriError::UnknownSetting { name: name.to_owned(), after_path: path.is_some() });
+                }
             }
         }
         uri.store = match (store.as_deref(), path) {
@@ -159,6 +175,18 @@ impl FromStr for ModelUri {
             whole_blocks(size, uri.lba)?;
         }
         Ok(uri)
+    }
+}
+
+/// What a setting needs that has no value.
+fn example(name: &str) -> &'static str {
+    match name {
+        "size" => "needs a value, such as size=4GiB",
+        "lba" => "needs a value, such as lba=4096",
+        "store" => "needs a value: store=memory, store=null or store=file",
+        "path" => "needs a value: the name of a file, such as path=disk.img",
+        "mdts" => "needs a value, such as mdts=9",
+        _ => "needs a value, such as queues=64",
     }
 }
 
@@ -288,7 +316,22 @@ mod tests {
         assert!(message("model:store=null,path=x").contains("either path or store"));
         assert!(message("model:queues=0").contains("from 1 to 65535"));
         assert!(message("model:mdts=256").contains("from 0 to 255"));
-        assert!(message("model:size=1GiB,").contains("no setting ''"));
+        assert!(message("model:size=1GiB,").contains("a comma too many"));
+        assert!(message("model:size=1GiB,,lba=512").contains("a comma too many"));
+        for (text, example) in [
+            ("lba=", "lba=4096"),
+            ("path", "path=disk.img"),
+            ("store=", "store=null"),
+            ("mdts=", "mdts=9"),
+            ("queues", "queues=64"),
+        ] {
+            assert!(message(&format!("model:{text}")).contains(example), "{text}");
+        }
+        assert!(message("model:path=a,b").ends_with(r"a comma within a path is written \,"));
+        assert!(!message("model:b,path=a").contains("comma"));
+        for text in ["\u{1b}[31m", "model:\u{7}", "model:size=\u{1b}", "model:lba=1\n", "model:\u{7}=,\u{7}="] {
+            assert!(!message(text).contains(char::is_control), "{text:?}");
+        }
     }
 
     proptest! {

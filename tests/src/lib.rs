@@ -2,6 +2,7 @@
 //! the workloads whose instructions are counted.
 
 pub mod architecture;
+pub mod chaos;
 pub mod device_tests;
 pub mod fuzz;
 pub mod instructions;

@@ -15,10 +15,11 @@ use tentpeg_engine::{ByteSize, Engine, Lane, Memory, OpenError};
 use thiserror::Error;
 
 use crate::both_sides::{BothSides, Start};
-use crate::device::{self, DeviceError, Geometry, require_writable};
+use crate::device::{self, DeviceError, Geometry, NewFile, NotRemoved, require_writable};
 use crate::failure::IoError;
 use crate::interrupt::Interrupt;
 use crate::memory_budget::Available;
+use crate::options::number;
 use crate::report::{MemoryUsed, Report, Row, Value};
 use crate::resident::Resident;
 use crate::units::Time;
@@ -69,28 +70,28 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value_t = Mode::Read)]
     pub mode: Mode,
     /// Of 100 requests, how many read; with --mode mixed [default: 70]
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", value_parser = number::<u8>(0, 100u64), allow_hyphen_values = true)]
     pub read_percent: Option<u8>,
     /// Size of a request, a multiple of the device's logical block
-    #[arg(long, default_value = "4KiB", value_name = "SIZE")]
+    #[arg(long, default_value = "4KiB", value_name = "SIZE", allow_hyphen_values = true)]
     pub block: ByteSize,
     /// Requests in flight
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 128, value_parser = number::<u32>(1, plan::MAX_DEPTH), allow_hyphen_values = true)]
     pub depth: u32,
     /// Requests of one submit [default: a quarter of the depth, at most 32]
-    #[arg(long)]
+    #[arg(long, value_parser = number::<u32>(1, plan::MAX_DEPTH), allow_hyphen_values = true)]
     pub batch: Option<u32>,
     /// How long to go on, with its unit: 500ms, 10s, 2min [default: 5s]
-    #[arg(long, conflicts_with = "requests")]
+    #[arg(long, conflicts_with = "requests", allow_hyphen_values = true)]
     pub time: Option<Time>,
     /// How many requests to make, instead of a time
-    #[arg(long)]
+    #[arg(long, value_parser = number::<u64>(1, u64::MAX), allow_hyphen_values = true)]
     pub requests: Option<u64>,
     /// Write the whole device once before, so that reads find blocks that are there
     #[arg(long)]
     pub fill: bool,
     /// Where random offsets start from; the same seed gives the same requests
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = number::<u64>(0, u64::MAX), allow_hyphen_values = true)]
     pub seed: u64,
     /// Who turns the lane
     #[arg(long, value_enum, default_value_t = LaneOf::Thread)]
@@ -121,6 +122,14 @@ pub enum BenchError {
     /// Device: it did not stop in the orderly way.
     #[error("closing the device: {0}")]
     Close(ControllerError),
+    /// The file that was created for it is still there.
+    #[error("{cause}; {left}")]
+    NotUndone {
+        /// Why there is no result.
+        cause: Box<BenchError>,
+        /// What is left.
+        left: NotRemoved,
+    },
 }
 
 impl From<OpenError> for BenchError {
@@ -146,7 +155,25 @@ pub fn run(args: &BenchArgs, interrupt: &Interrupt) -> Result<Report, BenchError
             (engine, Some(lane))
         }
     };
+    let new = NewFile::of(&engine);
+    measured(args, interrupt, engine, lane, began).map_err(|cause| match new.remove() {
+        Ok(_) => cause,
+        Err(left) => BenchError::NotUndone { cause: Box::new(cause), left },
+    })
+}
+
+/// Measures an open device, and closes it.
+fn measured(
+    args: &BenchArgs,
+    interrupt: &Interrupt,
+    engine: Engine,
+    lane: Option<Lane>,
+    began: Instant,
+) -> Result<Report, BenchError> {
     let plan = Plan::new(args, Geometry::of(&engine))?;
+    if args.fill {
+        device::require_bytes("fill", &engine)?;
+    }
     if plan.writes() || args.fill {
         require_writable(&engine)?;
     }
@@ -212,6 +239,7 @@ fn report_of(
         ..Report::default()
     };
     report.add_both_sides(both_sides);
+    engine.store_error().iter().for_each(|host| report.errors.explain(host));
     report
 }
 

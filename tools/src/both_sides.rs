@@ -156,7 +156,8 @@ impl BothSides {
         };
         let walked = seen.bytes_read.saturating_add(seen.bytes_written);
         let pair = |ours, what, theirs, saw| Value::Pair { ours, what, theirs, saw };
-        rows.insert(0, Row::table("commands", pair(commands, "issued", seen.commands, "SQEs fetched")));
+        let fetched = if seen.commands == 1 { "SQE fetched" } else { "SQEs fetched" };
+        rows.insert(0, Row::table("commands", pair(commands, "issued", seen.commands, fetched)));
         rows.insert(1, Row::table("bytes of commands", pair(asked, "asked for", walked, "covered by PRPs")));
         rows.extend([
             Row::json("sqes_fetched", Value::Count(seen.commands)),

@@ -17,8 +17,9 @@ use tentpeg_driver::controller::ControllerError;
 use tentpeg_engine::{ByteSize, Engine, EngineConfig, OpenError};
 use thiserror::Error;
 
-use crate::device::{DeviceError, Geometry};
+use crate::device::{DeviceError, Geometry, NotRemoved};
 use crate::failure::IoError;
+use crate::memory_budget::Bound;
 use crate::report::{Report, Value};
 
 /// A range of a device, in whole blocks and within it.
@@ -130,6 +131,56 @@ pub enum CopyError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// Caller: the device would be read and written at a time.
+    #[error("{name} is the file that the device itself lies in, {}: name another one", path.display())]
+    OwnFile {
+        /// The input or output.
+        name: String,
+        /// The device's file, as the URI names it.
+        path: PathBuf,
+    },
+    /// Caller: more memory than there is.
+    #[error(
+        "{length} bytes written to a device in memory need {} with what is in flight, but {} can be used, by {bound}: \
+         write less, or to a file (path=FILE)", Value::Bytes(*needed), Value::Bytes(*usable)
+    )]
+    NoRoom {
+        /// Bytes to write.
+        length: u64,
+        /// Bytes needed in all.
+        needed: u64,
+        /// Bytes that can be used.
+        usable: u64,
+        /// What sets those.
+        bound: Bound,
+    },
+    /// Host: how much memory is available is not known.
+    #[error(transparent)]
+    Available(#[from] crate::memory_budget::MemoryError),
+    /// A write to a file that was created for it, and is gone again.
+    #[error("{cause}; {}, which was created for it, is removed again", path.display())]
+    Undone {
+        /// Why it ended.
+        cause: Box<CopyError>,
+        /// The file.
+        path: PathBuf,
+    },
+    /// The same, but the file is still there.
+    #[error("{cause}; {left}")]
+    NotUndone {
+        /// Why it ended.
+        cause: Box<CopyError>,
+        /// What is left.
+        left: NotRemoved,
+    },
+    /// Host: what it said when it failed the device's store.
+    #[error("{cause}; {host}")]
+    Host {
+        /// What the device made of it.
+        cause: Box<CopyError>,
+        /// The host's reason.
+        host: String,
+    },
     /// Caller: a file is in the way.
     #[error("{} exists: give --force to replace it", .0.display())]
     Exists(PathBuf),
@@ -187,6 +238,16 @@ pub enum CopyError {
 impl From<OpenError> for CopyError {
     fn from(error: OpenError) -> Self {
         Self::Device(error.into())
+    }
+}
+
+impl CopyError {
+    /// The same, with what the host said, where it is the host that has failed `engine`'s store.
+    fn with_host(self, engine: &Engine) -> Self {
+        match engine.store_error() {
+            Some(host) => Self::Host { cause: Box::new(self), host },
+            None => self,
+        }
     }
 }
 

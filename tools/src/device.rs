@@ -4,7 +4,9 @@
 //! nothing may be written when a request is wrong, a request that would create a file is checked before, against the [`Geometry`]
 //! that the file would give the device ([`to_be_created`]).
 
+use std::fs::{self, Metadata};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use tentpeg_engine::{ByteSize, DeviceUri, Engine, EngineConfig, OpenError, StoreUri};
@@ -64,12 +66,11 @@ pub enum DeviceError {
 /// Opens a device that is there already: never creates a file.
 ///
 /// # Errors
-/// [`DeviceError::Open`], or [`DeviceError::WouldCreate`] where the URI names a file that does not exist, with a size.
+/// [`DeviceError::Open`], or [`DeviceError::WouldCreate`] where the URI names a file that does not exist.
 pub fn open_existing(command: &'static str, uri: &str, config: EngineConfig) -> Result<Engine, DeviceError> {
     let parsed: DeviceUri = uri.parse().map_err(OpenError::from)?;
     match file_of(&parsed) {
-        // Without a size nothing would be created; the engine says what is missing.
-        Some((path, Some(_))) if is_missing(path) => Err(DeviceError::WouldCreate { command, path: path.to_owned() }),
+        Some((path, _)) if is_missing(path) => Err(DeviceError::WouldCreate { command, path: path.to_owned() }),
         _ => Ok(Engine::open(uri, config)?),
     }
 }
@@ -113,6 +114,47 @@ pub fn is_in_memory(uri: &str) -> bool {
     matches!(uri.parse(), Ok(DeviceUri::Model(model)) if model.store == StoreUri::Memory)
 }
 
+/// The file that the device `uri` lies in, when `other` is of that very file, by whatever name.
+pub fn own_file(uri: &str, other: &Metadata) -> Option<PathBuf> {
+    let parsed: DeviceUri = uri.parse().ok()?;
+    let (path, _) = file_of(&parsed)?;
+    let own = path.metadata().ok()?;
+    ((own.dev(), own.ino()) == (other.dev(), other.ino())).then(|| path.to_owned())
+}
+
+/// The file that opening a device created, for a run that may come to nothing: then it must not be in the way of the next one.
+#[derive(Debug)]
+pub struct NewFile(Option<PathBuf>);
+
+impl NewFile {
+    /// That of `engine`, if it created one.
+    pub fn of(engine: &Engine) -> Self {
+        Self(engine.info().created_file.clone())
+    }
+
+    /// Removes it. `None`: there is none. Its name, so that it can be told.
+    ///
+    /// # Errors
+    /// [`NotRemoved`].
+    pub fn remove(self) -> Result<Option<PathBuf>, NotRemoved> {
+        let Some(path) = self.0 else { return Ok(None) };
+        match fs::remove_file(&path) {
+            Ok(()) => Ok(Some(path)),
+            Err(source) => Err(NotRemoved { path, source }),
+        }
+    }
+}
+
+/// A file of a run that came to nothing which is still there.
+#[derive(Debug, Error)]
+#[error("{}, which was created for it, could not be removed again: {source}", path.display())]
+pub struct NotRemoved {
+    /// The file.
+    path: PathBuf,
+    /// What the operating system says.
+    source: io::Error,
+}
+
 fn file_of(uri: &DeviceUri) -> Option<(&Path, Option<ByteSize>)> {
     let DeviceUri::Model(model) = uri;
     match &model.store {
@@ -122,7 +164,8 @@ fn file_of(uri: &DeviceUri) -> Option<(&Path, Option<ByteSize>)> {
 }
 
 fn is_missing(path: &Path) -> bool {
-    matches!(path.metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
+    // A link to nothing is there; the engine says what is wrong with it.
+    matches!(path.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 
 /// The exit status of a run that was interrupted: 128 and the number of SIGINT, as shells report it.
 pub const EXIT_STATUS: u8 = 130;
@@ -31,6 +31,8 @@ impl Interrupt {
             signal_hook::flag::register_conditional_shutdown(signal, status, Arc::clone(&interrupt.flag))?;
             signal_hook::flag::register(signal, Arc::clone(&interrupt.flag))?;
         }
+        // A file that may not grow any more is an error like others then (EFBIG), where the signal would end the process.
+        signal_hook::flag::register(SIGXFSZ, Arc::default())?;
         Ok(interrupt)
     }
 

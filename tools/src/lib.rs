@@ -12,6 +12,7 @@ pub mod failure;
 pub mod info;
 pub mod interrupt;
 pub mod memory_budget;
+pub mod options;
 pub mod progress;
 pub mod replay;
 pub mod report;

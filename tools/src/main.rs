@@ -13,6 +13,7 @@ use tentpeg_tools::copy::write::{self, WriteArgs};
 use tentpeg_tools::copy::{Copied, CopyError};
 use tentpeg_tools::info::{self, InfoArgs};
 use tentpeg_tools::interrupt::{self, Interrupt};
+use tentpeg_tools::options;
 use tentpeg_tools::replay::command::{self as replay, ReplayArgs};
 use tentpeg_tools::report::{self, Report};
 
@@ -61,7 +62,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return answer(&error),
+    };
     let interrupt = match Interrupt::on_signals() {
         Ok(interrupt) => interrupt,
         Err(error) => return fail(&format!("cannot handle Ctrl-C: {error}")),
@@ -77,6 +81,23 @@ fn main() -> ExitCode {
         Command::Bench(args) => finish(bench::run(&args, &interrupt), args.json),
     }
 }
+
+/// What the command line asks of the reader of command lines: help, the version; or what is wrong with it.
+fn answer(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        return print(&error.render().to_string());
+    }
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // Standard error may be closed; there is nobody to tell then.
+        let _ = write!(io::stderr(), "{}", error.render());
+    } else {
+        say(&options::one_line(&error.render()));
+    }
+    ExitCode::from(USAGE)
+}
+
+/// The exit status of a wrong command line.
+const USAGE: u8 = 2;
 
 /// Prints a report on standard output. The exit status says whether the run was whole and right.
 fn finish(result: Result<Report, impl Error>, json: bool) -> ExitCode {
@@ -126,8 +147,14 @@ fn fail(message: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// The message on one line, and without what a terminal would act on.
+fn printable(message: &str) -> String {
+    let one_line = message.replace('\n', " ");
+    one_line.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
 /// One line on standard error.
 fn say(message: &str) {
     // Standard error may be closed; there is nobody to tell then.
-    let _ = writeln!(io::stderr(), "tentpeg: {}", message.replace('\n', " "));
+    let _ = writeln!(io::stderr(), "tentpeg: {}", printable(message));
 }

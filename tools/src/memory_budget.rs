@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::units::{About, Count};
+use crate::report::Value;
+use crate::units::Count;
 
 mod cgroup;
 
@@ -134,8 +135,8 @@ impl Need {
 pub enum MemoryError {
     /// The caller asks for too many slots.
     #[error(
-        "{} slots and the pool need {}, but {} can be used, by {bound}: give --slots {largest} or fewer",
-        Count(*slots), About(*needed), About(*usable)
+        "{} slots and the pool need {}, but {} can be used, by {bound}: give --slots {largest}{}",
+        Count(*slots), Value::Bytes(*needed), Value::Bytes(*usable), if *largest == 1 { "" } else { " or fewer" }
     )]
     TooManySlots {
         /// Slots asked for.
@@ -152,7 +153,7 @@ pub enum MemoryError {
     /// The rest leaves no room for even one slot.
     #[error(
         "one slot and the pool need {}, but {} can be used, by {bound}: give a smaller --pool or --block",
-        About(*needed), About(*usable)
+        Value::Bytes(*needed), Value::Bytes(*usable)
     )]
     NoRoom {
         /// Bytes that one slot and the rest need.

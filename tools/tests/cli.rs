@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -59,8 +59,8 @@ fn it_says_what_it_is_and_how_it_is_used() {
     assert_eq!(prints(folder, "--version"), concat!("tentpeg ", env!("CARGO_PKG_VERSION"), "\n"));
     // However the lines are broken.
     let help = |line: &str| prints(folder, line).split_whitespace().collect::<Vec<_>>().join(" ");
-    let text = help("--help");
-    assert!(text.contains("model:size=4GiB") && text.contains("GB/s is 10^9 bytes a second"), "{text}");
+    let told = help("--help");
+    assert!(told.contains("model:size=4GiB") && told.contains("GB/s is 10^9 bytes a second"), "{told}");
     for command in ["info", "read", "write", "bench"] {
         let text = help(&format!("{command} --help"));
         assert!(text.contains("Example") && text.contains(&format!(" tentpeg {command} model:")), "{text}");
@@ -69,6 +69,26 @@ fn it_says_what_it_is_and_how_it_is_used() {
         let output = run(folder, line);
         assert_eq!(output.status.code(), Some(2), "{line}");
         assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{line}");
+    }
+    for (line, message) in [
+        ("bench --depth -1", "from 1 to 65536"),
+        ("bench --depth x", "from 1 to 65536"),
+        ("bench --batch 0", "from 1 to 65536"),
+        ("bench --requests 99999999999999999999", "from 1 to 18446744073709551615"),
+        ("bench --seed -5", "from 0 to 18446744073709551615"),
+        ("bench --read-percent 101", "from 0 to 100"),
+        ("bench --block -4KiB", "write a whole number of bytes"),
+        ("replay --slots -1", "from 1 to 4294967295"),
+        ("replay --page -1", "write a whole number of bytes"),
+        ("read model: --offset -1 --length 4096", "write a whole number of bytes"),
+        ("read model:", "not provided: --offset <SIZE> --length <SIZE>"),
+        ("info --fly", "unexpected argument '--fly' found"),
+    ] {
+        let output = run(folder, line);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}");
+        assert!(stderr.starts_with("tentpeg: ") && stderr.matches('\n').count() == 1, "{line}: {stderr}");
+        assert!(stderr.contains(message) && !stderr.contains("--help"), "{line}: {stderr}");
     }
 }
 
@@ -81,7 +101,7 @@ fn an_error_is_one_line_and_writes_nothing() {
     for (line, message) in [
         ("info model:size=4GB", "GiB is probably meant"),
         ("info model:size=1GiB,path=@new", "`info` creates no file"),
-        ("info model:path=@new", "name a size"),
+        ("info model:path=@new", "`info` creates no file"),
         ("info /dev/null", "names no device"),
         ("info model:path=/dev/null", "must be a regular file"),
         ("read model:path=@disk --offset 1 --length 4096", "--offset 1B: the device has blocks of 4096 bytes"),
@@ -91,7 +111,6 @@ fn an_error_is_one_line_and_writes_nothing() {
         ("write model:path=@disk --offset 0 --input @in --pad", "add `,overwrite`"),
         ("write model:path=@new,size=4KiB --offset 0 --input @in --pad", "end past the device's 4096 bytes"),
         ("bench model:path=@disk --mode write", "add `,overwrite`"),
-        ("bench model:path=@new,size=1MiB --mode write --depth 0", "1 to 65536 requests"),
         ("bench model:path=@new,size=1MiB --block 1KiB", "a multiple of the device's block of 4096 bytes"),
     ] {
         let output = run(folder, line);
@@ -230,25 +249,65 @@ fn an_interrupt_ends_a_write_whose_input_is_silent() {
 }
 
 #[test]
-fn a_second_interrupt_ends_what_is_stuck() {
+fn an_interrupt_ends_a_read_that_nobody_takes_and_a_write_that_nobody_gives() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     fs::write(folder.join("disk"), vec![1; 1 << 20]).unwrap();
     let mut command = tentpeg(folder, "read model:path=@disk --offset 0 --length 1MiB");
     // More than a pipe holds, and nobody reads it.
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    wait_for_thread(&child, "tentpeg-lane");
-    let status = signal_until_it_ends(&mut child);
-    assert_eq!(status.code(), Some(130));
+    wait_for_thread(&child, "tentpeg-output");
+    signal(&child, "INT");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+
+    let made = Command::new("mkfifo").arg(folder.join("fifo")).status().unwrap();
+    assert!(made.success());
+    let mut command = tentpeg(folder, "write model:path=@new,size=1MiB --offset 0 --length 8KiB --input @fifo");
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    wait_for_thread(&child, "tentpeg-input");
+    signal(&child, "INT");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(!folder.join("new").exists());
 }
 
-/// Again and again, as signals that come together count as one.
-fn signal_until_it_ends(child: &mut Child) -> ExitStatus {
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status;
-        }
-        signal(child, "INT");
-        thread::sleep(Duration::from_millis(20));
+#[test]
+fn a_file_that_may_not_grow_is_an_error_with_its_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let line = format!(
+        "ulimit -f 16384; exec {} read model:size=64MiB --offset 0 --length 32MiB --output out",
+        env!("CARGO_BIN_EXE_tentpeg")
+    );
+    let output = Command::new("bash").args(["-c", &line]).current_dir(folder).output().unwrap();
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("out: File too large"), "{stderr}");
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 0);
+}
+
+#[test]
+fn a_device_whose_file_the_host_fails_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::File::create(folder.join("disk")).unwrap().set_len(32 << 20).unwrap();
+    for (line, how) in [
+        (
+            "write model:path=disk,overwrite --offset 20MiB --input /dev/zero --length 4KiB",
+            "may have been written in part",
+        ),
+        ("bench model:path=disk,overwrite --mode write --pattern random --requests 1000 --depth 1", "Write Fault"),
+    ] {
+        let line = format!("ulimit -f 16384; exec {} {line}", env!("CARGO_BIN_EXE_tentpeg"));
+        let output = Command::new("bash").args(["-c", &line]).current_dir(folder).output().unwrap();
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains(how) && stderr.contains("the file disk: File too large"), "{stderr}");
     }
+}
+
+#[test]
+fn what_a_terminal_would_act_on_is_escaped() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = tentpeg(folder.path(), "info").arg("model:path=\u{1b}[31m").output().unwrap();
+    assert!(text(&output.stderr).contains("\\u{1b}[31m does not exist"), "{}", text(&output.stderr));
 }

@@ -96,7 +96,7 @@ fn the_table_has_what_a_reader_looks_for() {
     assert_eq!(row("hits"), "2 (33.3%)");
     assert_eq!((row("reads"), row("writes")), ("2".to_owned(), "4".to_owned()));
     assert_eq!(row("commands"), "6 issued, 6 SQEs fetched");
-    assert_eq!(row("commands a block"), "1");
+    assert_eq!(row("commands a block"), "1.00");
     assert_eq!(row("a token's KV cache"), "32 B");
     assert_eq!(row("path of the bytes"), "device ↔ host memory (model, memory store)");
     assert_eq!(row("errors"), "0");
@@ -132,7 +132,10 @@ fn every_wrong_option_is_named_and_nothing_is_written() {
         (&["--device", "model:path=new,size=1GiB", "--page", "1KiB"], "--page 1KiB"),
         (&["--device", "model:path=new,size=1GiB", "--trace", "none.jsonl"], "cannot open the trace"),
         (&["--device", "model:path=new,size=1GiB", "--pool", "400000000"], "give a smaller --pool or --block"),
-        (&["--device", "model:path=trace.jsonl,overwrite"], "must be a multiple of the block of 4096 bytes"),
+        (
+            &["--device", "model:path=trace.jsonl,overwrite"],
+            "trace.jsonl has 17 bytes, which is no multiple of the block of 4096 bytes",
+        ),
         (&["--slots", "4000000000"], "or fewer"),
     ];
     for (args, what) in named {
@@ -160,7 +163,7 @@ fn wrong_traces_are_refused_with_their_line() {
     let wrong = [
         ("", "the trace holds no requests"),
         ("\n \n", "the trace holds no requests"),
-        ("{\"hash_ids\":[1]}\n{\"hash_ids\":[2,", "line 2: the file is cut off inside this line"),
+        ("{\"hash_ids\":[1]}\n{\"hash_ids\":[2,", "line 2: the line is cut off"),
         ("{\"hash_ids\":[1]}\n\n{\"hash_ids\":[2,-3]}\n", "line 3, column "),
         ("{\"hash_ids\":[18446744073709551616]}\n", "a block id, a whole number from 0 to 18446744073709551615"),
         ("{\"hash_ids\":[1]}\n{\"ids\":[1]}\n", "line 2, column"),
@@ -286,4 +289,12 @@ fn a_device_that_loses_a_block_makes_the_run_fail_and_the_table_say_where() {
     assert!(stderr.contains(what) && stderr.contains("zero, so it was never written"), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     assert!(table.contains(what) && table.contains("requests"), "{table}");
+}
+
+#[test]
+fn a_compressed_trace_is_known_as_one() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("trace.jsonl.gz"), [0x1f, 0x8b, 8, 0]).unwrap();
+    let message = refusal(&folder, &["--trace", "trace.jsonl.gz"]);
+    assert!(message.contains("is gzip-compressed: decompress it first"), "{message}");
 }

@@ -5,6 +5,7 @@
 //! owns what is written there. Nothing here knows queues or commands.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use thiserror::Error;
 
@@ -101,6 +102,13 @@ pub trait Function: Send + Sync {
     /// this very thread takes its turn here.
     fn pause(&self) {
         std::thread::yield_now();
+    }
+
+    /// The clock by which waits for this function are measured. It never goes back. A controller that runs in the
+    /// waiting thread may have a time of its own, so that a wait takes as many looks on a busy machine as on an idle
+    /// one.
+    fn now(&self) -> Instant {
+        Instant::now()
     }
 }
 

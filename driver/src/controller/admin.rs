@@ -103,6 +103,11 @@ impl AdminQueue {
         self.pair.counters()
     }
 
+    /// Whether a command got no answer: then the queue is not used again.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost
+    }
+
     /// The longest wait for a command.
     pub(super) fn timeout(&self) -> Duration {
         self.timeout

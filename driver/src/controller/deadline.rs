@@ -1,19 +1,18 @@
 //! Waiting with a deadline (invariant 5).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::bus::Function;
 
-/// The end of a wait.
+/// How long a wait may take.
 pub(super) struct Deadline {
-    start: Instant,
     limit: Duration,
 }
 
 impl Deadline {
-    /// A deadline `limit` from now.
+    /// A deadline `limit` after the wait has begun.
     pub(super) fn after(limit: Duration) -> Self {
-        Self { start: Instant::now(), limit }
+        Self { limit }
     }
 
     /// The whole wait.
@@ -21,11 +20,12 @@ impl Deadline {
         self.limit
     }
 
-    /// Calls `look` until it gives something, or the deadline has passed; then once more, as this thread may have
-    /// slept through all of it. Between two looks the controller has the processor.
+    /// Calls `look` until it gives something, or the deadline has passed by the function's clock; then once more, as
+    /// this thread may have slept through all of it. Between two looks the controller has the processor.
     pub(super) fn wait<T>(&self, function: &dyn Function, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+        let start = function.now();
         loop {
-            let late = self.start.elapsed() >= self.limit;
+            let late = function.now().saturating_duration_since(start) >= self.limit;
             if let Some(found) = look() {
                 return Some(found);
             }

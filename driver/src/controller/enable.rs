@@ -7,7 +7,7 @@ use super::admin::AdminToken;
 use super::deadline::Deadline;
 use super::quirks::Quirks;
 use super::{ControllerConfig, ControllerError, Wait};
-use crate::bus::Function;
+use crate::bus::{BusError, Function};
 use crate::dma::PageSize;
 use crate::queue::{ControllerLimits, QueuePair};
 use crate::spec::ZeroesBased;
@@ -28,7 +28,8 @@ pub(super) struct Started {
     pub(super) pair: QueuePair<AdminToken>,
 }
 
-/// Disables the controller where it is enabled, gives it admin queues, and enables it.
+/// Resets the function, disables the controller where it is still enabled, gives it admin queues, and enables it. Where
+/// it does not become ready it is disabled again: nobody is left who would do so.
 pub(super) fn enable(function: &Arc<dyn Function>, config: &ControllerConfig) -> Result<Started, ControllerError> {
     let cap = read_cap(&**function)?;
     if !cap.css().contains(CommandSets::NVM) && !cap.css().contains(CommandSets::IO_COMMAND_SETS) {
@@ -39,7 +40,16 @@ pub(super) fn enable(function: &Arc<dyn Function>, config: &ControllerConfig) ->
     if let (Some(reason), Some(pci)) = (quirks.undrivable(), config.pci) {
         return Err(ControllerError::Undrivable { vendor: pci.vendor, device: pci.device, reason });
     }
+    // A controller can say RDY = 0 and still move what it had fetched. Nothing of that goes on after a Function Level
+    // Reset; of a function without one its word has to do.
+    match function.reset() {
+        Ok(()) | Err(BusError::NoReset) => {}
+        Err(_) => return Err(gone(&**function)),
+    }
     disable(&**function, cap, config)?;
+    // Bus mastering is off after a reset of the function, and when its former owner has stopped it. On again only now
+    // that the controller is disabled, so that it does not go on with what it had been told.
+    function.enable_bus_mastering().map_err(|_| gone(&**function))?;
 
     let limits = ControllerLimits::new(cap, page_size, 0)?;
     // MQES limits I/O queues only, but a device with small queues gets a small admin queue too.
@@ -65,7 +75,13 @@ pub(super) fn enable(function: &Arc<dyn Function>, config: &ControllerConfig) ->
     function.write_u32(offset::CC, cc.bits());
     let cc = cc.with_en(true);
     function.write_u32(offset::CC, cc.bits());
-    wait_for(&**function, cap, ready_timeout(&**function, cap, config), Wait::Ready, |csts| csts.rdy())?;
+    let timeout = ready_timeout(&**function, cap, config);
+    if let Err(error) = wait_for(&**function, cap, timeout, Wait::Ready, |csts| csts.rdy()) {
+        function.write_u32(offset::CC, cc.with_en(false).bits());
+        // It has had its time to become ready; how this ends changes nothing about the error.
+        let _ = wait_not_ready(&**function, cap, timeout);
+        return Err(error);
+    }
     Ok(Started { cap, cc, limits, pair })
 }
 
@@ -147,6 +163,11 @@ pub(super) fn is_reset(function: &dyn Function, cap: Cap) -> bool {
     let csts = function.read_u32(offset::CSTS);
     let cc = Cc::from_bits(function.read_u32(offset::CC));
     still_there(function, cap, csts).is_ok() && !Csts::from_bits(csts).rdy() && !cc.en()
+}
+
+/// What the registers of a function read as that does not answer.
+pub(super) fn gone(function: &dyn Function) -> ControllerError {
+    ControllerError::Gone { cap: function.read_u64(offset::CAP), csts: function.read_u32(offset::CSTS) }
 }
 
 /// CAP never changes: another value means that nobody answers.

@@ -17,7 +17,6 @@ use super::admin::AdminQueue;
 use super::namespace::{self, Learned};
 use super::quirks::QuirkFlags;
 use super::{Controller, ControllerError, enable};
-use crate::bus::BusError;
 use crate::queue::{QueuePair, ReachEnd, ReachEnded};
 use crate::spec::ZeroesBased;
 use crate::spec::command::{QueuePriority, Sqe};
@@ -209,13 +208,6 @@ impl Controller {
 
     /// Enables the controller anew and makes `pairs` known to it.
     fn restart<T: Copy + Default>(&mut self, pairs: &mut [&mut QueuePair<T>]) -> Result<(), ControllerError> {
-        // Nothing of the former life goes on after a Function Level Reset; a function without one has been kept off the
-        // bus since it was stopped.
-        match self.function.reset() {
-            Ok(()) | Err(BusError::NoReset) => {}
-            Err(_) => return Err(self.gone()),
-        }
-        self.function.enable_bus_mastering().map_err(|_| self.gone())?;
         let started = enable::enable(&self.function, &self.config)?;
         self.stopped = false;
         self.cc = started.cc;
@@ -274,6 +266,9 @@ impl Controller {
 
     /// Why the controller must be stopped, if it must. Asks for aborts on the way.
     fn must_stop<T: Copy + Default>(&mut self, pairs: &mut [&mut QueuePair<T>], now: u32) -> Option<String> {
+        if self.admin.is_lost() {
+            return Some("an admin command had no completion, and the admin queue is of no use since".to_owned());
+        }
         let abort_limit = milliseconds(self.config.recovery.abort_timeout);
         for pair in &*pairs {
             if let Some(cid) = pair.past_abort(abort_limit) {
@@ -317,10 +312,6 @@ impl Controller {
             return Some(format!("CSTS.RDY is 0 without our doing ({csts:#010x})"));
         }
         None
-    }
-
-    fn gone(&self) -> ControllerError {
-        ControllerError::Gone { cap: self.function.read_u64(offset::CAP), csts: self.function.read_u32(offset::CSTS) }
     }
 }
 

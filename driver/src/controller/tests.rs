@@ -3,6 +3,7 @@
 use super::*;
 use crate::bus::{BusError, Doorbell};
 use crate::dma::{Access, DmaSpace, HostMemory};
+use crate::model::faults::{At, Life};
 use crate::model::{Drive, Model, ModelConfig, SoftwareIommu, Violation};
 use crate::queue::Extent;
 use crate::spec::status::StatusCode;
@@ -147,6 +148,36 @@ fn a_status_of_an_admin_command_is_an_error_with_its_name() {
             assert_eq!((command, status.code()), ("Delete I/O Submission Queue", StatusCode::INVALID_QUEUE_IDENTIFIER));
         }
         other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_controller_that_was_dropped_or_shut_down_can_be_enabled_again() {
+    let rig = rig(ModelConfig::default());
+    for round in 0..4 {
+        let controller = rig.enable().unwrap();
+        if round % 2 == 0 {
+            drop(controller);
+        } else {
+            controller.shutdown().unwrap();
+        }
+    }
+    rig.model.function().reset().unwrap();
+    rig.enable().unwrap();
+    rig.is_clean();
+}
+
+#[test]
+fn a_controller_that_does_not_become_ready_is_disabled_again() {
+    for life in [Life::NeverReady, Life::FatalAtEnable] {
+        let rig = rig(ModelConfig { to: 0, ..ModelConfig::default() });
+        rig.model.faults().arm(At::Now, life);
+        let config = ControllerConfig { least_ready_timeout: Duration::from_millis(5), ..ControllerConfig::default() };
+        assert!(Controller::enable(rig.model.function(), config).is_err());
+        let function = rig.model.function();
+        assert_eq!((function.read_u32(offset::CC) & 1, function.read_u32(offset::CSTS) & 1), (0, 0), "{life:?}");
+        rig.enable().unwrap();
+        rig.is_clean();
     }
 }
 

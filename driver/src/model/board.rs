@@ -1,10 +1,12 @@
 //! What the two ends of a model share: the function that a driver holds, and the executor.
 
 use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::config::ModelConfig;
+use super::config::{ModelConfig, StoreConfig};
 use super::counters::Counters;
 use super::doorbells::{Doorbells, Refusal};
 use super::faults::{At, FaultState, Kind, Life};
@@ -55,6 +57,10 @@ pub(super) struct Board {
     pub(super) counters: Counters,
     pub(super) violations: Violations,
     pub(super) faults: FaultState,
+    /// The store's file, if it has one.
+    store_path: Option<PathBuf>,
+    /// What the host last said when the store failed.
+    store_error: Mutex<Option<String>>,
 }
 
 impl Board {
@@ -72,6 +78,11 @@ impl Board {
             counters: Counters::default(),
             violations: Violations::default(),
             faults: FaultState::new(table),
+            store_path: match &config.store {
+                StoreConfig::File { path, .. } => Some(path.clone()),
+                StoreConfig::Memory | StoreConfig::Null => None,
+            },
+            store_error: Mutex::default(),
         }
     }
 
@@ -255,6 +266,19 @@ impl Board {
             2 => Presence::AllZeroes,
             _ => Presence::Ended,
         }
+    }
+
+    /// Keeps why the host has failed the store: a status has no room for it.
+    #[cold]
+    pub(super) fn store_failed(&self, error: &io::Error) {
+        let path = self.store_path.iter().map(|path| format!("the file {}: ", path.display())).collect::<String>();
+        // A text is whole or was not set.
+        *self.store_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(format!("{path}{error}"));
+    }
+
+    /// What the host last said when the store failed.
+    pub(super) fn store_error(&self) -> Option<String> {
+        self.store_error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn gone(&self) -> bool {

@@ -212,6 +212,12 @@ pub enum ModelError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// The store's file is locked.
+    #[error("{} is in use by another process or device: wait until that has ended, or name another file", path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
     /// The store's path is something else than a file.
     #[error("{} is no regular file: a model's store must be one", path.display())]
     NotRegular {

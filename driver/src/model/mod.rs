@@ -170,6 +170,12 @@ impl Model {
         self.board.counters.snapshot()
     }
 
+    /// What the host last said when it failed the store, with the file's name: `the file disk.img: No space left on device`. The
+    /// command itself ended with Write Fault or Unrecovered Read Error, which say no more.
+    pub fn store_error(&self) -> Option<String> {
+        self.board.store_error()
+    }
+
     /// What a driver did to it that no driver must ever do: the first 1,024 violations, in order.
     pub fn violations(&self) -> Vec<Violation> {
         self.board.violations.snapshot()

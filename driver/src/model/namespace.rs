@@ -80,7 +80,7 @@ impl Namespace {
         let (offset, len) = self.range(sqe)?;
         let pieces = transfer.resolve(reach, board, sqid, sqe, len, Access::DEVICE_WRITES)?;
         board.counters.read_bytes.add(len);
-        self.store.read(offset, pieces).map_err(|_| StatusCode::UNRECOVERED_READ_ERROR.status())?;
+        self.store.read(offset, pieces).map_err(|error| failed(board, &error, StatusCode::UNRECOVERED_READ_ERROR))?;
         // FUA asks that what is read be on the medium, too (NVM Command Set 1.1, 3.3.4).
         if sqe.fua() { self.persist(board) } else { Ok(()) }
     }
@@ -104,7 +104,7 @@ impl Namespace {
         }
         let pieces = transfer.resolve(reach, board, sqid, sqe, len, Access::DEVICE_READS)?;
         board.counters.write_bytes.add(len);
-        self.store.write(offset, pieces).map_err(|_| StatusCode::WRITE_FAULT.status())?;
+        self.store.write(offset, pieces).map_err(|error| failed(board, &error, StatusCode::WRITE_FAULT))?;
         if sqe.fua() || !self.cached { self.persist(board) } else { Ok(()) }
     }
 
@@ -127,14 +127,14 @@ impl Namespace {
     #[cold]
     pub(super) fn flush(&mut self, board: &Board) -> Result<(), Status> {
         board.counters.persists.add(1);
-        self.store.flush().map_err(|_| StatusCode::WRITE_FAULT.status())
+        self.store.flush().map_err(|error| failed(board, &error, StatusCode::WRITE_FAULT))
     }
 
     /// Makes what is in the store durable.
     #[inline]
     pub(super) fn persist(&self, board: &Board) -> Result<(), Status> {
         board.counters.persists.add(1);
-        self.store.persist().map_err(|_| StatusCode::WRITE_FAULT.status())
+        self.store.persist().map_err(|error| failed(board, &error, StatusCode::WRITE_FAULT))
     }
 
     /// The bytes of the namespace that a command names: offset and length.
@@ -157,4 +157,11 @@ impl Namespace {
         }
         Ok(())
     }
+}
+
+/// The status of a command that the host has failed.
+#[cold]
+fn failed(board: &Board, error: &io::Error, code: StatusCode) -> Status {
+    board.store_failed(error);
+    code.status()
 }

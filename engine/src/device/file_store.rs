@@ -35,6 +35,30 @@ pub enum FileStoreError {
         /// The size asked for.
         size: ByteSize,
     },
+    /// It ends within a block.
+    #[error("{} has {length} bytes, which is no multiple of the block of {block} bytes: make it longer or shorter, or write another lba", path.display())]
+    NotWholeBlocks {
+        /// The path.
+        path: PathBuf,
+        /// The file's length.
+        length: u64,
+        /// Bytes of a block.
+        block: u32,
+    },
+    /// It is a link to nothing.
+    #[error("{} is a link to a file that does not exist: remove it, or name that file", path.display())]
+    DanglingLink {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The folder that it would be in does not exist.
+    #[error("{} cannot be created: the folder {} does not exist", path.display(), folder.display())]
+    NoFolder {
+        /// The path.
+        path: PathBuf,
+        /// Its folder.
+        folder: PathBuf,
+    },
     /// It exists and is empty.
     #[error("{} is empty: a store has at least one block; remove it to have it created", path.display())]
     Empty {
@@ -69,6 +93,11 @@ pub(super) struct Created {
 }
 
 impl Created {
+    /// The file.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The file stays.
     pub(super) fn keep(mut self) {
         self.keep = true;
@@ -106,6 +135,14 @@ pub(super) fn find_or_create(
             }
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if fs::symlink_metadata(path).is_ok() {
+                return Err(FileStoreError::DanglingLink { path: path.to_owned() });
+            }
+            if let Some(folder) = path.parent().filter(|folder| *folder != Path::new(""))
+                && !folder.exists()
+            {
+                return Err(FileStoreError::NoFolder { path: path.to_owned(), folder: folder.to_owned() });
+            }
             let size = size.ok_or_else(|| FileStoreError::NoSize { path: path.to_owned() })?;
             let file: File = OpenOptions::new().write(true).create_new(true).open(path).map_err(kernel("create"))?;
             let created = Created { path: path.to_owned(), keep: false };
@@ -176,6 +213,8 @@ mod tests {
         assert!(refused(&empty).contains("is empty"));
         let link = folder.path().join("link");
         std::os::unix::fs::symlink("/nowhere/at/all", &link).unwrap();
-        assert!(find_or_create(&link, Some(ByteSize(4096)), true).is_err(), "a link to nothing is not followed");
+        let message = find_or_create(&link, Some(ByteSize(4096)), true).unwrap_err().to_string();
+        assert!(message.contains("is a link to a file that does not exist"), "and is not followed: {message}");
+        assert!(refused(&folder.path().join("none/store")).contains("none does not exist"));
     }
 }

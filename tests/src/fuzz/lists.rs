@@ -91,7 +91,7 @@ fn extents(input: &mut Input, page_size: u64) -> Vec<Extent> {
         at += extent.len;
         // The ends of the whole may lie anywhere.
         if index == 0 && how & 8 != 0 {
-            let offset = u64::from(input.u16()) % page_size & !3;
+            let offset = (u64::from(input.u16()) % page_size) & !3;
             extent.iova = Iova::new(extent.iova.get() + offset).expect("not 0");
             extent.len -= offset;
         }

@@ -264,7 +264,7 @@ impl Script {
         let Some(number) = usize::from(step >> 4).checked_rem(self.lanes.len()) else { return };
         let how = self.long();
         let pages = 1 + (how & 7);
-        let offset = (how >> 8) % (DATA as u64 / 2) & !3;
+        let offset = ((how >> 8) % (DATA as u64 / 2)) & !3;
         let whole = (how >> 3) & 1 == 0;
         let extents: Vec<Extent> = (0..pages)
             .filter_map(|page| {

@@ -9,10 +9,10 @@ use super::{BenchArgs, Mode, Pattern, name_of};
 use crate::device::{Geometry, is_in_memory};
 use crate::memory_budget::{Available, Bound};
 use crate::report::{Row, Value};
-use crate::units::{About, Time};
+use crate::units::Time;
 
 /// Requests in flight that can be asked for: more than any controller takes.
-const MAX_DEPTH: u32 = 65_536;
+pub const MAX_DEPTH: u32 = 65_536;
 /// Of 100 mixed requests, how many read unless a user says otherwise.
 const READ_PERCENT: u8 = 70;
 /// How long to go on unless a user says otherwise.
@@ -97,7 +97,7 @@ pub enum PlanError {
     /// More memory than there is.
     #[error(
         "{} in flight, and what is written to a device in memory, need {}, but {} can be used, by {bound}: \
-         give a smaller --depth, --block or device", About(*in_flight), About(*needed), About(*usable)
+         give a smaller --depth, --block or device", Value::Bytes(*in_flight), Value::Bytes(*needed), Value::Bytes(*usable)
     )]
     Memory {
         /// Bytes of requests in flight.

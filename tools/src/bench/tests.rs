@@ -38,17 +38,19 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
         ("--block 0", "--block 0B: a request is a multiple of the device's block of 512 bytes, and not 0"),
         ("--block 1000", "--block 1000B: a request is a multiple of the device's block of 512 bytes, and not 0"),
         ("--block 2MiB", "--block 2MiB: the device has 1MiB, so a request has that at most"),
-        ("--depth 0", "--depth 0: 1 to 65536 requests can be in flight"),
-        ("--depth 65537", "--depth 65537: 1 to 65536 requests can be in flight"),
-        ("--batch 0", "--batch 0: 1 to 128 requests go into a submit, as --depth is 128"),
         ("--depth 8 --batch 9", "--batch 9: 1 to 8 requests go into a submit, as --depth is 8"),
-        ("--requests 0", "--requests 0: make 1 request at least"),
         ("--time 0s", "--time 0: go on for 1ms at least"),
-        ("--mode mixed --read-percent 101", "--read-percent 101: of 100 requests, 0 to 100 read"),
         ("--read-percent 50", "--read-percent is for --mode mixed: leave it away, or ask for that mode"),
     ] {
         assert_eq!(plan(words).unwrap_err().to_string(), message, "{words}");
     }
+    // What no command line gives.
+    let message = |args: BenchArgs| Plan::new(&args, DEVICE).unwrap_err().to_string();
+    let all = args("--mode mixed");
+    assert_eq!(message(BenchArgs { depth: 0, ..all.clone() }), "--depth 0: 1 to 65536 requests can be in flight");
+    assert_eq!(message(BenchArgs { requests: Some(0), ..all.clone() }), "--requests 0: make 1 request at least");
+    let message = message(BenchArgs { read_percent: Some(101), ..all });
+    assert_eq!(message, "--read-percent 101: of 100 requests, 0 to 100 read");
 }
 
 #[test]
@@ -75,7 +77,7 @@ fn more_memory_than_there_is_is_refused() {
     fits("--mode write --requests 200 --depth 4", "model:", false).unwrap();
     for (words, fill) in [("--depth 256", false), ("--mode write --depth 4", false), ("--depth 4", true)] {
         let message = fits(words, "model:", fill).unwrap_err().to_string();
-        assert!(message.contains("but 1.00 MiB can be used, by MemAvailable"), "{words}: {message}");
+        assert!(message.contains("but 1.00 MiB (1,048,576 B) can be used, by MemAvailable"), "{words}: {message}");
     }
 }
 
@@ -87,7 +89,7 @@ fn each_request_asked_for_is_made_and_counted_on_both_sides() {
         "model:size=8MiB --requests 999 --depth 7 --batch 3 --block 20KiB --mode write",
         "model:size=8MiB,mdts=1 --requests 100 --block 64KiB --depth 300 --batch 300 --mode mixed",
         "model:size=8MiB --requests 500 --lane caller --pattern sequential --mode mixed --read-percent 40",
-        "model:size=8MiB,store=null --requests 1000 --fill",
+        "model:size=8MiB,store=null --requests 1000",
         "model:size=1MiB,lba=512 --requests 64 --block 512 --depth 2 --fill --lane caller",
     ] {
         let args = args(words);
@@ -101,6 +103,12 @@ fn each_request_asked_for_is_made_and_counted_on_both_sides() {
         assert_eq!(report.latency.unwrap().count, requests, "{words}");
         assert!(report.set_up.is_some() && !report.elapsed.is_zero() && !report.interrupted);
     }
+}
+
+#[test]
+fn what_keeps_nothing_is_not_filled() {
+    let message = run(&args("model:store=null --fill"), &Interrupt::default()).unwrap_err().to_string();
+    assert!(message.contains("there is nothing to fill"), "{message}");
 }
 
 #[test]

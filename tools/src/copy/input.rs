@@ -1,11 +1,12 @@
 //! Where bytes to be written come from: a file, a pipe, or standard input, read by a thread of its own.
 //!
-//! The thread is there so that Ctrl-C ends a copy whose input is silent. It holds a few buffers and waits when nobody takes them.
+//! The thread is there so that Ctrl-C ends a copy whose input is silent, or a FIFO that nobody has opened for writing. It holds a few buffers and waits when nobody takes them.
 
-use std::fs::File;
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Seek};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -21,14 +22,29 @@ const LOOK: Duration = Duration::from_millis(50);
 /// An input that is open and not yet read.
 pub(super) struct Input {
     name: String,
-    file: File,
+    place: Place,
+    metadata: Metadata,
     /// Bytes of the file, and how many there are to read; `None`: a pipe or the like.
     regular: Option<(u64, u64)>,
+}
+
+/// What is read.
+enum Place {
+    Open(File),
+    /// A FIFO, which is opened when it is read: that waits for somebody who writes to it.
+    Fifo(PathBuf),
 }
 
 impl Input {
     /// Opens `path`; `-` is standard input.
     pub(super) fn open(path: &Path) -> Result<Self, CopyError> {
+        if let Ok(metadata) = fs::metadata(path)
+            && path != Path::new("-")
+            && metadata.file_type().is_fifo()
+        {
+            let (name, place) = (path.display().to_string(), Place::Fifo(path.to_owned()));
+            return Ok(Self { name, place, metadata, regular: None });
+        }
         let (name, file) = if path == Path::new("-") {
             let duplicate = io::stdin().as_fd().try_clone_to_owned();
             ("standard input".to_owned(), duplicate.map(File::from))
@@ -44,14 +60,26 @@ impl Input {
         if metadata.is_dir() {
             return Err(failed("read")(io::ErrorKind::IsADirectory.into()));
         }
-        let regular = if metadata.is_file() {
+        // A file of procfs is regular and has the length 0, and bytes nevertheless.
+        let knows_its_length = || metadata.len() > 0 || !matches!(file.read_at(&mut [0], 0), Ok(1));
+        let regular = if metadata.is_file() && knows_its_length() {
             // Standard input may have been read in part.
             let position = file.stream_position().map_err(failed("look at"))?;
             Some((metadata.len(), metadata.len().saturating_sub(position)))
         } else {
             None
         };
-        Ok(Self { name, file, regular })
+        Ok(Self { name, place: Place::Open(file), metadata, regular })
+    }
+
+    /// What it is called.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is.
+    pub(super) fn metadata(&self) -> &Metadata {
+        &self.metadata
     }
 
     /// How many bytes to take: `asked`, or all.
@@ -70,10 +98,22 @@ impl Input {
         let name = self.name.clone();
         let (full, filled) = sync_channel(AHEAD);
         let (give_back, empty) = channel();
-        let reader = Reader { input: self, length, chunk, full, empty };
         thread::Builder::new()
             .name("tentpeg-input".to_owned())
-            .spawn(|| reader.run())
+            .spawn(move || {
+                let Self { name, place, regular, .. } = self;
+                let file = match place {
+                    Place::Open(file) => Ok(file),
+                    Place::Fifo(path) => File::open(path),
+                };
+                match file {
+                    Ok(file) => Reader { name, file, regular, length, chunk, full, empty }.run(),
+                    Err(source) => {
+                        // Nobody listens when the copy has ended early.
+                        let _ = full.send(Err(CopyError::File { step: "open", name, source }));
+                    }
+                }
+            })
             .map_err(|source| CopyError::File { step: "start a thread to read", name: name.clone(), source })?;
         Ok(Reading { name, length, filled, give_back })
     }
@@ -122,7 +162,9 @@ impl Reading {
 
 /// The thread's side.
 struct Reader {
-    input: Input,
+    name: String,
+    file: File,
+    regular: Option<(u64, u64)>,
     length: u64,
     chunk: usize,
     full: SyncSender<Result<Vec<u8>, CopyError>>,
@@ -152,8 +194,8 @@ impl Reader {
         let length = usize::try_from(self.length - done).map_or(self.chunk, |left| left.min(self.chunk));
         let mut buffer = self.empty.try_recv().unwrap_or_default();
         buffer.clear();
-        let read = (&mut self.input.file).take(length as u64).read_to_end(&mut buffer);
-        let name = || self.input.name.clone();
+        let read = (&mut self.file).take(length as u64).read_to_end(&mut buffer);
+        let name = || self.name.clone();
         read.map_err(|source| CopyError::File { step: "read", name: name(), source })?;
         if buffer.len() < length {
             return Err(CopyError::InputEnded { name: name(), after: done + buffer.len() as u64, of: self.length });
@@ -162,9 +204,9 @@ impl Reader {
     }
 
     fn check_size(&self) -> Result<(), CopyError> {
-        let Some((was, _)) = self.input.regular else { return Ok(()) };
-        let name = || self.input.name.clone();
-        let metadata = self.input.file.metadata();
+        let Some((was, _)) = self.regular else { return Ok(()) };
+        let name = || self.name.clone();
+        let metadata = self.file.metadata();
         let is = metadata.map_err(|source| CopyError::File { step: "look at", name: name(), source })?.len();
         if is == was { Ok(()) } else { Err(CopyError::InputChanged { name: name(), was, is }) }
     }

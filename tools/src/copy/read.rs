@@ -1,6 +1,6 @@
 //! `tentpeg read`: a range of a device into a file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
@@ -21,10 +21,10 @@ pub struct ReadArgs {
     /// The device, such as model:path=FILE for one in a file that exists
     pub device: String,
     /// Where to start, in bytes or with a unit (4096, 1MiB): a multiple of the device's logical block
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub offset: ByteSize,
     /// How much to read: a multiple of the device's logical block
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub length: ByteSize,
     /// Where to write it; `-` is standard output. A file appears when all of it is there, or not at all
     #[arg(long, default_value = "-", value_name = "FILE")]
@@ -49,12 +49,19 @@ pub fn run(args: &ReadArgs, interrupt: &Interrupt) -> Result<Copied, CopyError> 
             _ => format!("give --length {down} or {}", down.saturating_add(block)),
         }
     })?;
+    if let Some(metadata) = Output::metadata(&args.output)
+        && let Some(path) = device::own_file(&args.device, &metadata)
+    {
+        let name =
+            if args.output == Path::new("-") { "standard output".into() } else { args.output.display().to_string() };
+        return Err(CopyError::OwnFile { name, path });
+    }
     let output = Output::open(&args.output, args.force)?;
     let left = match &output {
         Output::File { path, .. } => format!("{} is as it was", path.display()),
         Output::Stdout(_) => "standard output has a part of them".to_owned(),
     };
-    let report = transfer(&engine, range, output, interrupt)?;
+    let report = transfer(&engine, range, output, interrupt).map_err(|cause| cause.with_host(&engine))?;
     close(engine)?;
     let summary = if report.interrupted {
         format!("interrupted before all of {} bytes were read; {left}", range.length)
@@ -80,11 +87,11 @@ fn transfer(engine: &Engine, range: Range, mut output: Output, interrupt: &Inter
         let bytes = &mut bytes[..chunk.length];
         window.view(chunk).read(0, bytes);
         if !interrupt.is_set() {
-            output.write(bytes)?;
+            output.write(bytes, interrupt)?;
         }
         bar.inc(chunk.length as u64);
     }
-    // What completed after the interrupt was not passed on.
+    // What completed after the interrupt was not passed on, or not in whole.
     let interrupted = window.ended() < range.length || interrupt.is_set();
     if !interrupted {
         output.finish()?;

@@ -11,6 +11,7 @@ use super::read::ReadArgs;
 use super::write::WriteArgs;
 use super::*;
 use crate::interrupt::Interrupt;
+use crate::memory_budget::Available;
 
 #[derive(Parser)]
 struct ReadLine {
@@ -176,7 +177,7 @@ fn what_is_wrong_is_named_and_writes_nothing() {
         ("model:path=@disk --offset 4KiB --length 16777215TiB --output @out", "end past"),
         ("model:path=@new,size=1MiB --offset 0 --length 4KiB --output @out", "`read` creates no file"),
         ("model:size=1MiB,store=null --offset 0 --length 4KiB --output @out", "nothing to read"),
-        ("model:path=@disk --offset 0 --length 4KiB --output @none/out", "cannot create a file in"),
+        ("model:path=@disk --offset 0 --length 4KiB --output @none/out", "none: the folder does not exist"),
     ] {
         let error = folder.read(line).unwrap_err().to_string();
         assert!(error.contains(message), "{line}: {error}");
@@ -230,6 +231,70 @@ fn a_device_in_memory_says_what_becomes_of_the_bytes() {
     assert!(note.contains("gone when this command ends"), "{note}");
     let note = folder.read("model:size=1MiB --offset 0 --length 4KiB --output @out").unwrap().note.unwrap();
     assert!(note.contains("is 0"), "{note}");
+}
+
+#[test]
+fn the_device_s_own_file_is_neither_input_nor_output() {
+    let folder = Folder::new();
+    folder.file("disk", &bytes(8192));
+    fs::hard_link(folder.path("disk"), folder.path("twin")).unwrap();
+    std::os::unix::fs::symlink(folder.path("disk"), folder.path("link")).unwrap();
+    for name in ["disk", "./disk", "twin", "link"] {
+        let line = format!("model:path=@disk --offset 0 --length 4KiB --force --output @{name}");
+        let message = folder.read(&line).unwrap_err().to_string();
+        assert!(message.contains("the device itself lies in") && message.contains("disk: name another"), "{message}");
+        let line = format!("model:path=@disk,overwrite --offset 4KiB --length 4KiB --input @{name}");
+        let message = folder.write(&line).unwrap_err().to_string();
+        assert!(message.contains("the device itself lies in") && message.contains("disk: name another"), "{message}");
+    }
+    assert_eq!(fs::read(folder.path("disk")).unwrap(), bytes(8192));
+}
+
+#[test]
+fn a_file_that_a_write_created_is_gone_when_it_fails() {
+    let folder = Folder::new();
+    let line = "model:path=@new,size=1MiB --offset 0 --input /dev/null --length 8KiB";
+    let message = folder.write(line).unwrap_err().to_string();
+    assert!(message.contains("/dev/null ended after 0 of 8192 bytes; "), "{message}");
+    assert!(message.ends_with("new, which was created for it, is removed again"), "{message}");
+    let interrupt = Interrupt::default();
+    interrupt.set();
+    folder.file("in", &bytes(8192));
+    let line = folder.words("model:path=@new,size=1MiB --offset 0 --input @in");
+    let copied = write::run(&WriteLine::try_parse_from(line).unwrap().args, &interrupt).unwrap();
+    assert!(copied.summary.ends_with("new, which was created for it, is removed again"), "{}", copied.summary);
+    assert_eq!(folder.names(), ["in"]);
+    folder.write("model:path=@new,size=1MiB --offset 0 --input @in").unwrap();
+    // One that was there stays.
+    folder.write("model:path=@new,size=1MiB,overwrite --offset 0 --input /dev/null --length 8KiB").unwrap_err();
+    assert_eq!(folder.names(), ["in", "new"]);
+}
+
+#[test]
+fn what_stays_in_memory_must_have_room() {
+    let available = Available { bytes: 1 << 30, bound: Bound::MemAvailable };
+    let most = available.usable() - (8 << 20);
+    write::fits(most, &available).unwrap();
+    let message = write::fits(most + 1, &available).unwrap_err().to_string();
+    assert!(message.contains("can be used, by MemAvailable") && message.contains("path=FILE"), "{message}");
+}
+
+#[test]
+fn a_replaced_output_keeps_its_mode() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    folder.file("disk", &bytes(8192));
+    let path = folder.file("out", b"mine");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    folder.read("model:path=@disk --offset 0 --length 4KiB --force --output @out").unwrap();
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_file_that_hides_its_length_needs_one() {
+    let message =
+        Folder::new().write("model:size=1MiB --offset 0 --pad --input /proc/cpuinfo").unwrap_err().to_string();
+    assert_eq!(message, "/proc/cpuinfo does not say how long it is: give --length");
 }
 
 /// All that an input gives, or why not.

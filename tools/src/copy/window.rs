@@ -12,6 +12,8 @@ use crate::failure::{IoError, STALLED, TaskFailure};
 const CHUNK: u64 = 1 << 20;
 /// Chunks in flight.
 const CHUNKS: u64 = 8;
+/// The most memory that a window takes, where the device's block is no larger than a chunk.
+pub(super) const WINDOW_BYTES: u64 = CHUNK * CHUNKS;
 
 /// A chunk of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

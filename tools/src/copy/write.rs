@@ -7,11 +7,12 @@ use clap::Args;
 use tentpeg_engine::{ByteSize, Engine, OpCode};
 
 use super::input::{Input, Reading};
-use super::window::Window;
+use super::window::{WINDOW_BYTES, Window};
 use super::{Copied, CopyError, Range, close, config, summary};
 use crate::both_sides::{BothSides, Start};
-use crate::device::{self, Geometry};
+use crate::device::{self, Geometry, NewFile};
 use crate::interrupt::Interrupt;
+use crate::memory_budget::Available;
 use crate::progress;
 use crate::report::{MemoryUsed, Report};
 
@@ -21,13 +22,13 @@ pub struct WriteArgs {
     /// The device, such as model:path=FILE,size=4GiB, which creates FILE, or model:path=FILE,overwrite for one that exists
     pub device: String,
     /// Where to start, in bytes or with a unit (4096, 1MiB): a multiple of the device's logical block
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub offset: ByteSize,
     /// What to write; `-` is standard input
     #[arg(long, default_value = "-", value_name = "FILE")]
     pub input: PathBuf,
     /// How much of the input to write, from its start [default: all; needed for a pipe]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub length: Option<ByteSize>,
     /// Fill the last block with zeroes where the input ends within it, instead of refusing
     #[arg(long)]
@@ -37,7 +38,8 @@ pub struct WriteArgs {
 /// Writes the input into the range, and makes it durable.
 ///
 /// # Errors
-/// [`CopyError`]. Only [`CopyError::Partial`] comes after anything was written.
+/// [`CopyError`]. Only [`CopyError::Partial`] comes after anything was written to a device that was there before; a file that was
+/// created for it is removed again.
 pub fn run(args: &WriteArgs, interrupt: &Interrupt) -> Result<Copied, CopyError> {
     let input = Input::open(&args.input)?;
     let length = input.length(args.length.map(|size| size.0))?;
@@ -45,10 +47,49 @@ pub fn run(args: &WriteArgs, interrupt: &Interrupt) -> Result<Copied, CopyError>
     if let Some(geometry) = device::to_be_created(&args.device)? {
         range(args, length, geometry)?;
     }
+    if let Some(path) = device::own_file(&args.device, input.metadata()) {
+        return Err(CopyError::OwnFile { name: input.name().to_owned(), path });
+    }
     let engine = Engine::open(&args.device, config())?;
+    let new = NewFile::of(&engine);
+    match to_device(args, engine, input, length, interrupt) {
+        Ok(copied) if !copied.report.interrupted => Ok(copied),
+        Ok(mut copied) => {
+            match new.remove() {
+                Ok(None) => {}
+                Ok(Some(path)) => {
+                    copied.summary += &format!("; {}, which was created for it, is removed again", path.display());
+                }
+                Err(left) => copied.summary += &format!("; {left}"),
+            }
+            Ok(copied)
+        }
+        Err(cause) => Err(match new.remove() {
+            Ok(None) => cause,
+            Ok(Some(path)) => {
+                // What was written in part is gone.
+                let cause = if let CopyError::Partial { cause, .. } = cause { cause } else { Box::new(cause) };
+                CopyError::Undone { cause, path }
+            }
+            Err(left) => CopyError::NotUndone { cause: Box::new(cause), left },
+        }),
+    }
+}
+
+/// Writes to an open device, and closes it.
+fn to_device(
+    args: &WriteArgs,
+    engine: Engine,
+    input: Input,
+    length: u64,
+    interrupt: &Interrupt,
+) -> Result<Copied, CopyError> {
     device::require_bytes("write", &engine)?;
     device::require_writable(&engine)?;
     let range = range(args, length, Geometry::of(&engine))?;
+    if device::is_in_memory(&args.device) {
+        fits(range.length, &Available::now()?)?;
+    }
     let report = transfer(&engine, range, input, length, interrupt)?;
     close(engine)?;
     let summary = if report.interrupted {
@@ -61,6 +102,16 @@ pub fn run(args: &WriteArgs, interrupt: &Interrupt) -> Result<Copied, CopyError>
         "a model without path=FILE keeps its bytes in memory, so what was written is gone when this command ends",
     );
     Ok(Copied { report, summary, note })
+}
+
+/// Whether `length` bytes that stay in memory have room, with the window before them.
+pub(super) fn fits(length: u64, available: &Available) -> Result<(), CopyError> {
+    let needed = length.saturating_add(length.min(WINDOW_BYTES));
+    let usable = available.usable();
+    if needed > usable {
+        return Err(CopyError::NoRoom { length, needed, usable, bound: available.bound.clone() });
+    }
+    Ok(())
 }
 
 fn range(args: &WriteArgs, length: u64, device: Geometry) -> Result<Range, CopyError> {
@@ -90,9 +141,9 @@ pub(super) fn transfer(
     let reading = input.start(length, window.chunk_bytes())?;
     let result = stream(&mut window, reading, interrupt, &bar);
     bar.finish_and_clear();
-    result.map_err(|cause| match window.submitted() {
-        0 => cause,
-        submitted => {
+    result.map_err(|cause| match (cause.with_host(engine), window.submitted()) {
+        (cause, 0) => cause,
+        (cause, submitted) => {
             let end = range.offset + submitted;
             CopyError::Partial { offset: range.offset, end, cause: Box::new(cause) }
         }

@@ -163,14 +163,14 @@ fn too_much_is_refused_with_what_fits() {
     let message = two_gib.check(&Need { slots: 16_384, ..need }).unwrap_err().to_string();
     assert_eq!(
         message,
-        "16,384 slots and the pool need 2.06 GiB, but 1.88 GiB can be used, by MemAvailable of /proc/meminfo: \
+        "16,384 slots and the pool need 2.06 GiB (2,214,592,512 B), but 1.88 GiB (2,013,265,920 B) can be used, by MemAvailable of /proc/meminfo: \
          give --slots 14848 or fewer"
     );
     let limited = by_cgroup(100 << 20, "/sys/fs/cgroup/job");
     let message = limited.check(&need).unwrap_err().to_string();
     assert_eq!(
         message,
-        "one slot and the pool need 64.1 MiB, but 36.0 MiB can be used, by the memory limit of the cgroup /sys/fs/cgroup/job: \
+        "one slot and the pool need 64.1 MiB (67,239,936 B), but 36.0 MiB (37,748,736 B) can be used, by the memory limit of the cgroup /sys/fs/cgroup/job: \
          give a smaller --pool or --block"
     );
     assert_eq!(by_cgroup(1 << 20, "/x").usable(), 0);

@@ -19,9 +19,10 @@ use super::pool::Pool;
 use super::runner::{Observer, Runner};
 use super::source::{Source, SourceError};
 use crate::both_sides::{BothSides, Start};
-use crate::device::{self, DeviceError};
+use crate::device::{self, DeviceError, NewFile, NotRemoved};
 use crate::interrupt::Interrupt;
 use crate::memory_budget::{Available, MemoryError, Need};
+use crate::options::number;
 use crate::progress;
 use crate::report::{Hits, MemoryUsed, Report, Row, Value};
 use crate::resident::Resident;
@@ -44,25 +45,25 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["requests", "seed"])]
     pub trace: Option<PathBuf>,
     /// Requests to generate
-    #[arg(long, value_name = "NUMBER", default_value_t = DEFAULT_REQUESTS, value_parser = at_least_one::<NonZeroU64>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "NUMBER", default_value_t = DEFAULT_REQUESTS, value_parser = at_least_one::<NonZeroU64>, allow_hyphen_values = true)]
     pub requests: NonZeroU64,
     /// Which of the generator's traces
-    #[arg(long, value_name = "NUMBER", default_value_t = generator::DEFAULT_SEED, value_parser = any_number, allow_negative_numbers = true)]
+    #[arg(long, value_name = "NUMBER", default_value_t = generator::DEFAULT_SEED, value_parser = number::<u64>(0, u64::MAX), allow_hyphen_values = true)]
     pub seed: u64,
     /// Blocks that the device holds; the least recently used is evicted
-    #[arg(long, value_name = "BLOCKS", default_value_t = DEFAULT_SLOTS, value_parser = at_least_one::<NonZeroU32>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "BLOCKS", default_value_t = DEFAULT_SLOTS, value_parser = at_least_one::<NonZeroU32>, allow_hyphen_values = true)]
     pub slots: NonZeroU32,
     /// Blocks that the pool in memory holds; a request with more goes through it in parts
-    #[arg(long, value_name = "BLOCKS", default_value_t = DEFAULT_POOL, value_parser = at_least_one::<NonZeroU32>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "BLOCKS", default_value_t = DEFAULT_POOL, value_parser = at_least_one::<NonZeroU32>, allow_hyphen_values = true)]
     pub pool: NonZeroU32,
     /// Requests whose reads and writes overlap
-    #[arg(long, value_name = "REQUESTS", default_value_t = DEFAULT_IN_FLIGHT, value_parser = at_least_one::<NonZeroU32>, allow_negative_numbers = true)]
+    #[arg(long, value_name = "REQUESTS", default_value_t = DEFAULT_IN_FLIGHT, value_parser = at_least_one::<NonZeroU32>, allow_hyphen_values = true)]
     pub in_flight: NonZeroU32,
     /// Bytes of a block, the KV cache of 512 tokens: contiguous on the device; a multiple of --page
-    #[arg(long, value_name = "SIZE", default_value_t = DEFAULT_BLOCK)]
+    #[arg(long, value_name = "SIZE", default_value_t = DEFAULT_BLOCK, allow_hyphen_values = true)]
     pub block: ByteSize,
     /// Bytes of a page of the pool, all over which the pages of a block are scattered; a multiple of 4KiB
-    #[arg(long, value_name = "SIZE", default_value_t = DEFAULT_PAGE)]
+    #[arg(long, value_name = "SIZE", default_value_t = DEFAULT_PAGE, allow_hyphen_values = true)]
     pub page: ByteSize,
     /// Print one JSON object, with numbers in bytes and nanoseconds, instead of a table
     #[arg(long)]
@@ -76,18 +77,12 @@ const DEFAULT_IN_FLIGHT: NonZeroU32 = NonZeroU32::new(4).unwrap();
 const DEFAULT_BLOCK: ByteSize = ByteSize(128 << 10);
 const DEFAULT_PAGE: ByteSize = ByteSize(16 << 10);
 
-/// Reads a number that is not 0, and says what would be right.
+/// Reads a number that is not 0.
 fn at_least_one<N: FromStr>(text: &str) -> Result<N, String> {
-    let most = u64::MAX >> (64 - 8 * size_of::<N>());
-    text.parse().map_err(|_| format!("write a whole number from 1 to {most}"))
+    number(1, u64::MAX >> (64 - 8 * size_of::<N>()))(text)
 }
 
-/// Reads any number of 64 bits.
-fn any_number(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("write a whole number from 0 to {}", u64::MAX))
-}
-
-/// Why there is no replay. Nothing was written to the device, and none was created but where [`Allocate`](Self::Allocate) says so.
+/// Why there is no replay. Nothing was written to the device, and none was created that is there still, but where [`NotUndone`](Self::NotUndone) says so.
 #[derive(Debug, Error)]
 pub enum ReplayError {
     /// Caller: sizes that do not go together.
@@ -129,15 +124,24 @@ pub enum ReplayError {
     /// Caller: more memory than there is.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// Host: no memory for the pool, though enough seemed available. A file that was to be created has been.
+    /// Host: no memory for the pool, though enough seemed available.
     #[error("no memory for the pool: {0}")]
     Allocate(#[from] tentpeg_engine::MemoryError),
+    /// The file that was created for it is still there.
+    #[error("{cause}; {left}")]
+    NotUndone {
+        /// Why there is no replay.
+        cause: Box<ReplayError>,
+        /// What is left.
+        left: NotRemoved,
+    },
 }
 
 /// What would fit on a device.
 fn fewer(capacity: u64, block: ByteSize) -> String {
     match capacity / block.0 {
         0 => format!("--block {} or less", ByteSize(capacity)),
+        1 => "--slots 1".to_owned(),
         slots => format!("--slots {slots} or fewer"),
     }
 }
@@ -159,8 +163,12 @@ pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayErr
 
     let config = EngineConfig { max_batches: args.pool.get() as usize + SPARE_BATCHES, ..EngineConfig::default() };
     let engine = Engine::open(&uri, config).map_err(DeviceError::from)?;
-    check_device(&engine, &geometry)?;
-    let mut pool = Pool::allocate(&engine, &geometry)?;
+    let new = NewFile::of(&engine);
+    let ready = check_device(&engine, &geometry).and_then(|()| Ok(Pool::allocate(&engine, &geometry)?));
+    let mut pool = ready.map_err(|cause| match new.remove() {
+        Ok(_) => cause,
+        Err(left) => ReplayError::NotUndone { cause: Box::new(cause), left },
+    })?;
 
     let bar = progress::over_things(requests.total(), "requests");
     let mut watch = Watch { interrupt, bar };
@@ -171,6 +179,7 @@ pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayErr
     watch.bar.finish_and_clear();
 
     let mut report = report(&outcome, both_sides);
+    engine.store_error().iter().for_each(|host| report.errors.explain(host));
     report.device = engine.info().name.clone();
     report.settings = settings(args, &source, &geometry);
     report.memory = Some(MemoryUsed::from(pool.memory()));
@@ -275,7 +284,10 @@ fn report(outcome: &Outcome, both_sides: BothSides) -> Report {
     }
     if totals.blocks() > 0 {
         let a_block = both_sides.issued.commands as f64 / totals.blocks() as f64;
-        rows.push(Row::table("commands a block", Value::Text(a_block.to_string())));
+        rows.push(Row::both("commands_per_block", "commands a block", Value::Ratio(a_block)));
+    }
+    if outcome.not_compared > 0 {
+        rows.push(Row::both("reads_not_compared", "reads not compared", Value::Count(outcome.not_compared)));
     }
     let mut report = Report {
         command: "replay",
@@ -293,7 +305,7 @@ fn report(outcome: &Outcome, both_sides: BothSides) -> Report {
     };
     let first = outcome.faults.first();
     first.iter().for_each(|fault| report.errors.add(fault.to_string()));
-    (first.len() as u64..outcome.faults.count()).for_each(|_| report.errors.add("a fault like those before"));
+    report.errors.count_more(outcome.faults.count() - first.len() as u64);
     match &outcome.stop {
         None => {}
         Some(Stop::Asked) => report.interrupted = true,

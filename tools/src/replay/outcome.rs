@@ -144,6 +144,8 @@ pub struct Outcome {
     pub load_latency: Latency,
     /// What went wrong with single blocks.
     pub faults: Faults,
+    /// Blocks whose bytes were not compared after they were read, as the replay was asked to stop before.
+    pub not_compared: u64,
     /// Why it ended early, if it did.
     pub stop: Option<Stop>,
 }

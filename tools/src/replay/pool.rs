@@ -42,35 +42,42 @@ impl Pool {
         &self.memory
     }
 
-    /// Sets every word of a pool block to its payload.
-    pub fn fill(&mut self, pool_block: u32, payload: &Payload) {
-        self.write(pool_block, |first, words| payload.fill(first, words));
+    /// Sets every word of a pool block to its payload. Asks before each page whether to `stop`, and says whether it came to the end.
+    pub fn fill(&mut self, pool_block: u32, payload: &Payload, stop: impl Fn() -> bool) -> bool {
+        self.write(pool_block, stop, |first, words| payload.fill(first, words))
     }
 
-    /// Sets every word of a pool block to what the payload does not have there.
-    pub fn poison(&mut self, pool_block: u32, payload: &Payload) {
-        self.write(pool_block, |first, words| payload.poison(first, words));
+    /// Sets every word of a pool block to what the payload does not have there. Stops like [`fill`](Self::fill).
+    pub fn poison(&mut self, pool_block: u32, payload: &Payload, stop: impl Fn() -> bool) -> bool {
+        self.write(pool_block, stop, |first, words| payload.poison(first, words))
     }
 
-    /// Compares every word of a pool block with its payload.
+    /// Compares every word of a pool block with its payload. Stops like [`fill`](Self::fill).
     ///
     /// # Errors
     /// The first word that differs.
-    pub fn verify(&mut self, pool_block: u32, payload: &Payload) -> Result<(), Mismatch> {
+    pub fn verify(&mut self, pool_block: u32, payload: &Payload, stop: impl Fn() -> bool) -> Result<bool, Mismatch> {
         let view = self.memory.view();
         for (first, page) in (0..).step_by(self.scratch.len()).zip(self.layout.pages(pool_block)) {
+            if stop() {
+                return Ok(false);
+            }
             view.read_words((u64::from(*page) * self.page) as usize, &mut self.scratch);
             payload.verify(first, &self.scratch)?;
         }
-        Ok(())
+        Ok(true)
     }
 
-    fn write(&mut self, pool_block: u32, make: impl Fn(u64, &mut [u64])) {
+    fn write(&mut self, pool_block: u32, stop: impl Fn() -> bool, make: impl Fn(u64, &mut [u64])) -> bool {
         let view = self.memory.view();
         for (first, page) in (0..).step_by(self.scratch.len()).zip(self.layout.pages(pool_block)) {
+            if stop() {
+                return false;
+            }
             make(first, &mut self.scratch);
             view.write_words((u64::from(*page) * self.page) as usize, &self.scratch);
         }
+        true
     }
 
     /// The transfer of a pool block to or from `target_offset` of a segment: one request a page, consecutive on the device, so that

@@ -4,6 +4,8 @@
 //! Between two submits it takes what has ended, compares what was read and so frees pool blocks; it waits only when the next block may
 //! not start and nothing has ended. While it fills and compares, the device works on what is in flight.
 //!
+//! Once it is asked to stop, it waits for what is in flight but compares no more: a large block would take long.
+//!
 //! A fault of one block is counted, and the replay goes on: the count says how far the damage goes. Whatever ends a replay early, what
 //! is in flight ends first, unless the device no longer answers.
 
@@ -27,7 +29,7 @@ use crate::report::Latency;
 /// How long to wait for one block before looking at the others and at whoever watches.
 const GLANCE: Duration = Duration::from_millis(1);
 
-/// Whoever watches a replay. Called between two blocks, in the replay's thread.
+/// Whoever watches a replay. Called in the replay's thread, between two blocks and between two pages of one.
 pub trait Observer {
     /// Whether the replay is to end now.
     fn asks_to_stop(&self) -> bool {
@@ -73,6 +75,8 @@ pub struct Runner<'a, O> {
     totals: Totals,
     load_latency: Latency,
     faults: Faults,
+    /// Blocks that were read when it was asked to stop.
+    not_compared: u64,
 }
 
 impl<'a, O: Observer> Runner<'a, O> {
@@ -100,6 +104,7 @@ impl<'a, O: Observer> Runner<'a, O> {
             totals: Totals::default(),
             load_latency: Latency::default(),
             faults: Faults::default(),
+            not_compared: 0,
         }
     }
 
@@ -117,6 +122,7 @@ impl<'a, O: Observer> Runner<'a, O> {
             elapsed: began.elapsed(),
             load_latency: self.load_latency,
             faults: self.faults,
+            not_compared: self.not_compared,
             stop,
         }
     }
@@ -169,9 +175,15 @@ impl<'a, O: Observer> Runner<'a, O> {
     /// Prepares the pool block and hands it to the engine.
     fn submit(&mut self, io: Io, decision: Decision) -> Result<(), Stop> {
         let payload = Payload::new(decision.block, decision.write);
-        match io.kind() {
-            Kind::Read => self.pool.poison(io.pool_block(), &payload),
-            Kind::Write => self.pool.fill(io.pool_block(), &payload),
+        let observer = &*self.observer;
+        let stop = || observer.asks_to_stop();
+        let whole = match io.kind() {
+            Kind::Read => self.pool.poison(io.pool_block(), &payload, stop),
+            Kind::Write => self.pool.fill(io.pool_block(), &payload, stop),
+        };
+        if !whole {
+            self.give_up(io);
+            return Err(Stop::Asked);
         }
         self.prepare_requests(&io);
         let submitted = self.engine.allocate_batch(self.requests.len() as u32).map_err(Stop::from).and_then(|batch| {
@@ -184,13 +196,17 @@ impl<'a, O: Observer> Runner<'a, O> {
                 Ok(())
             }
             Err(stop) => {
-                // Nothing of it was submitted, so nothing reaches its slot or its pool block. Its request has not been issued whole,
-                // so this does not end it.
-                let ended = self.schedule.complete(io);
-                debug_assert_eq!(ended, None);
+                self.give_up(io);
                 Err(stop)
             }
         }
+    }
+
+    /// Nothing of it was submitted, so nothing reaches its slot or its pool block. Its request has not been issued whole, so this does
+    /// not end it.
+    fn give_up(&mut self, io: Io) {
+        let ended = self.schedule.complete(io);
+        debug_assert_eq!(ended, None);
     }
 
     /// Waits for what is in flight.
@@ -278,7 +294,15 @@ impl<'a, O: Observer> Runner<'a, O> {
         match io.kind() {
             Kind::Read => {
                 let payload = Payload::new(decision.block, decision.write);
-                self.pool.verify(io.pool_block(), &payload).err().map(Wrong::Bytes)
+                let observer = &*self.observer;
+                match self.pool.verify(io.pool_block(), &payload, || observer.asks_to_stop()) {
+                    Ok(true) => None,
+                    Ok(false) => {
+                        self.not_compared += 1;
+                        None
+                    }
+                    Err(mismatch) => Some(Wrong::Bytes(mismatch)),
+                }
             }
             Kind::Write => None,
         }

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Seek};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -49,6 +49,12 @@ pub enum SourceError {
         path: PathBuf,
         /// What it is.
         kind: &'static str,
+    },
+    /// It is compressed.
+    #[error("the trace {} is gzip-compressed: decompress it first (gzip -d)", path.display())]
+    Gzip {
+        /// The path as given.
+        path: PathBuf,
     },
     /// It is no trace.
     #[error("{}: {source}", path.display())]
@@ -97,6 +103,11 @@ impl Requests {
             return Err(SourceError::NotRegular { path: path.to_owned(), kind: kind(metadata.file_type()) });
         }
         let mut file = File::open(path).map_err(cannot_open)?;
+        // The magic number of gzip (RFC 1952, 2.3.1).
+        let mut magic = [0; 2];
+        if file.read_at(&mut magic, 0).is_ok_and(|read| read == 2) && magic == [0x1f, 0x8b] {
+            return Err(SourceError::Gzip { path: path.to_owned() });
+        }
         let found = survey(BufReader::new(&file));
         let found = found.map_err(|source| SourceError::Trace { path: path.to_owned(), source })?;
         file.rewind().map_err(cannot_open)?;
@@ -155,7 +166,7 @@ mod tests {
         let ids: Vec<_> = requests.map(|request| request.unwrap().hash_ids).collect();
         assert_eq!(ids, [vec![1, u64::MAX], vec![]]);
         fs::write(&path, "{\"hash_ids\":[1]}\n{\"hash_ids\":[1,").unwrap();
-        assert!(message(&path).contains("trace.jsonl: line 2: the file is cut off inside this line"));
+        assert!(message(&path).contains("trace.jsonl: line 2: the line is cut off"));
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub enum TraceError {
     Empty,
     /// The file ends inside a line.
     #[error(
-        "line {line}: the file is cut off inside this line: get the whole file, or remove this line to replay what is before it"
+        "line {line}: the line is cut off, as the file ends in it: get the whole file, or remove this line to replay what is before it"
     )]
     CutOff {
         /// Number of the unfinished line.

@@ -21,6 +21,19 @@ impl Errors {
         }
     }
 
+    /// Counts `count` more of those before, whose messages nobody has kept.
+    pub fn count_more(&mut self, count: u64) {
+        self.count += count;
+    }
+
+    /// Adds a reason to the first of them, which a summary shows; without one it is an error itself.
+    pub fn explain(&mut self, reason: &str) {
+        match self.messages.first_mut() {
+            Some(first) => *first += &format!("; {reason}"),
+            None => self.add(reason),
+        }
+    }
+
     /// How many there were.
     pub fn count(&self) -> u64 {
         self.count
@@ -43,6 +56,10 @@ impl Errors {
     pub(super) fn rows(&self) -> Vec<Row> {
         let mut rows = vec![Row::both("errors", "errors", Value::Count(self.count))];
         rows.extend(self.messages.iter().map(|message| Row::table("", Value::Text(message.clone()))));
+        let more = self.count - self.messages.len() as u64;
+        if more > 0 {
+            rows.push(Row::table("", Value::Text(format!("and {more} more"))));
+        }
         rows.push(Row::json("error_messages", Value::Texts(self.messages.clone())));
         rows
     }

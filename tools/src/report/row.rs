@@ -22,6 +22,8 @@ pub enum Value {
     BytesASecond(f64),
     /// Things a second.
     ASecond(f64),
+    /// So many of one thing for each of another.
+    Ratio(f64),
     /// A length of time.
     Elapsed(Duration),
     /// So many of so many.
@@ -64,6 +66,7 @@ impl fmt::Display for Value {
             Self::BytesASecond(rate) => write!(f, "{}", Rate::of_bytes_a_second(*rate)),
             Self::ASecond(rate @ ..100.0) => write!(f, "{rate:.1}"),
             Self::ASecond(rate) => write!(f, "{}", Count(rate.round() as u64)),
+            Self::Ratio(ratio) => write!(f, "{ratio:.2}"),
             Self::Elapsed(elapsed) => write!(f, "{}", Elapsed(*elapsed)),
             Self::Share { part, of: 0 } => write!(f, "{}", Count(*part)),
             Self::Share { part, of } => write!(f, "{} ({:.1}%)", Count(*part), *part as f64 * 100.0 / *of as f64),
@@ -83,7 +86,7 @@ impl Serialize for Value {
             Self::Count(number) | Self::Bytes(number) => serializer.serialize_u64(*number),
             Self::Large(number) => serializer.serialize_u128(*number),
             Self::Unit(number, _) => serializer.serialize_i64(*number),
-            Self::BytesASecond(rate) | Self::ASecond(rate) => serializer.serialize_f64(*rate),
+            Self::BytesASecond(rate) | Self::ASecond(rate) | Self::Ratio(rate) => serializer.serialize_f64(*rate),
             Self::Elapsed(elapsed) => serializer.serialize_u64(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)),
             Self::Share { part, .. } => serializer.serialize_u64(*part),
             Self::Pair { ours, theirs, .. } => [ours, theirs].serialize(serializer),

@@ -3,9 +3,10 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::bus::{Doorbell, Function};
+use crate::bus::{BusError, Doorbell, Function};
 use crate::controller::ControllerConfig;
 use crate::dma::{Access, DmaSpace, HostMemory, Region};
+use crate::model::faults::{At, Life};
 use crate::model::{Drive, Model, ModelConfig, SoftwareIommu};
 use crate::queue::Extent;
 
@@ -277,5 +278,18 @@ fn a_command_that_is_overdue_is_aborted_before_anything_is_reset() {
     let Attended::Recovered { reason, .. } = attended else { panic!("{attended:?}") };
     assert!(reason.contains("did not end after its abort"), "{reason}");
     assert_eq!(interrupted, [0]);
+    rig.works();
+}
+
+#[test]
+fn an_admin_queue_that_is_lost_is_a_reason_to_recover() {
+    let mut rig = rig();
+    rig.model.faults().arm(At::Now, Life::DeadAdmin);
+    let error = rig.controller.smart_log().unwrap_err();
+    assert!(matches!(error, ControllerError::Timeout { .. }), "{error}");
+    let (attended, _) = rig.attend(1);
+    let Attended::Recovered { reason, how: ReachEnd::NotReady } = attended else { panic!("{attended:?}") };
+    assert!(reason.starts_with("an admin command had no completion"), "{reason}");
+    rig.controller.smart_log().unwrap();
     rig.works();
 }

@@ -2,7 +2,8 @@
 //!
 //! A device that says RDY = 0, or was pulled, and still moves the data of commands that it had fetched. It does so
 //! through the IOMMU as it is, but sees of it only what was mapped when it was told to stop: what it then finds mapped
-//! anew would be somebody else's memory, and is counted instead of touched. Blocks are not written late.
+//! anew would be somebody else's memory, and is counted instead of touched. Blocks are not written late, so that
+//! commands that would have done so do not complete either: success would be a lie.
 
 use super::super::faults::LateDma;
 use super::super::faults::delayed::{Delayed, Rest};
@@ -11,7 +12,6 @@ use super::super::queues::Queues;
 use super::super::violation::{Target, Violation};
 use super::Core;
 use crate::spec::command::{NvmOpcode, Sqe};
-use crate::spec::status::Status;
 
 /// What a device had in hand when it was told to stop.
 pub(super) struct Late {
@@ -99,9 +99,8 @@ impl Core {
             Rest::Execute(sqe) if qid != 0 && sqe.nvm_opcode() == NvmOpcode::READ => {
                 (sqe.cid, self.run_io_apart(reach, qid, &sqe))
             }
-            Rest::Execute(sqe) => (sqe.cid, Status::SUCCESS),
             Rest::Complete { cid, status, .. } => (cid, status),
-            Rest::Show { .. } => return,
+            Rest::Execute(_) | Rest::Show { .. } => return,
         };
         if let Some((sq, cq)) = late.queues.pair(qid)
             && let Err(fault) = cq.post(reach, 0, (qid, sq.head(), cid), status)

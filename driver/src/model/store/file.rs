@@ -1,6 +1,6 @@
 //! A store in a regular file: bytes go straight between the file and the host's memory.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -14,7 +14,8 @@ const BATCH: usize = 64;
 /// Bytes of zeroes written at a time, where there are no holes.
 const ZEROES: usize = 1 << 20;
 
-/// A part of a file that is long enough for it. The file's length is never changed.
+/// A part of a file that is long enough for it. The file's length is never changed. It is locked (flock(2)): for itself
+/// alone where it is writable, else together with others that only read.
 pub(in crate::model) struct FileStore {
     file: File,
     /// Where in the file the part begins.
@@ -41,6 +42,14 @@ impl FileStore {
         }
         if metadata.len() < size {
             return Err(ModelError::TooShort { path: path.to_owned(), len: metadata.len(), size });
+        }
+        // Until it is closed. Two controllers that write to one file would each believe what the other has undone.
+        match if writable { file.try_lock() } else { file.try_lock_shared() } {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(ModelError::InUse { path: path.to_owned() }),
+            // There are file systems without locks.
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(source)) => return Err(cannot_open(source)),
         }
         Ok(Self { file, start: 0, writable })
     }

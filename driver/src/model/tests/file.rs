@@ -85,10 +85,12 @@ fn a_file_that_shrinks_underneath_is_a_media_error() {
     let mut pair = host.io_pair(1, 8);
     let data = host.memory(4096);
     File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    assert_eq!(host.model.store_error(), None);
     let read = Sqe::read(1, 100, count(1)).with_prp1(data.iova().get());
     let cqe = host.io(&mut pair, read);
     assert_eq!(cqe.status.status().code(), StatusCode::UNRECOVERED_READ_ERROR);
     assert!(!cqe.status.status().dnr(), "it may get better");
+    assert_eq!(host.model.store_error(), Some(format!("the file {}: unexpected end of file", path.display())));
     assert_eq!(host.model.violations(), []);
 }
 
@@ -104,4 +106,19 @@ fn a_model_without_its_file_is_an_error_and_no_model() {
         assert!(Model::new(longer, drive, &iommu).err().unwrap().to_string().contains("too few"));
     }
     assert!(!missing.exists(), "nothing is created");
+}
+
+#[test]
+fn a_file_has_one_model_that_writes_or_any_that_read() {
+    let (_folder, path) = new_file();
+    let iommu = SoftwareIommu::new();
+    let open = |writable| Model::new(config(&path, writable), Drive::Stepped, &iommu);
+    let in_use = |writable| open(writable).err().unwrap().to_string().contains("is in use by another process");
+    let readers = [open(false).unwrap(), open(false).unwrap()];
+    assert!(in_use(true));
+    drop(readers);
+    let writer = open(true).unwrap();
+    assert!(in_use(false) && in_use(true));
+    drop(writer);
+    open(true).unwrap();
 }

@@ -63,14 +63,15 @@ fn a_wrong_byte_anywhere_in_a_block_is_found_and_placed() {
     let (_engine, mut pool, geometry) = pool(2, 32 << 10, 8 << 10);
     let payload = Payload::new(7, 1);
     for at in [0, 1, 8191, 8192, 20_000, (32 << 10) - 1] {
-        pool.fill(1, &payload);
-        assert_eq!(pool.verify(1, &payload), Ok(()));
+        pool.fill(1, &payload, || false);
+        assert_eq!(pool.verify(1, &payload, || false), Ok(true));
         let page = pool.layout.pages(1)[at as usize / 8192];
         let place = u64::from(page) * geometry.page() + at % 8192;
         let mut byte = [0];
         pool.memory.view().read(place as usize, &mut byte);
         pool.memory.view().write(place as usize, &[byte[0] ^ 0x10]);
-        let mismatch = pool.verify(1, &payload).unwrap_err();
+        assert_eq!(pool.verify(1, &payload, || true), Ok(false), "it was to stop");
+        let mismatch = pool.verify(1, &payload, || false).unwrap_err();
         assert_eq!((mismatch.block, mismatch.write), (7, 1));
         assert_eq!(mismatch.byte_offset, at - at % 8);
         assert_eq!(mismatch.expected ^ mismatch.found, 0x10 << (8 * (at % 8)), "in little-endian order");
@@ -81,12 +82,12 @@ fn a_wrong_byte_anywhere_in_a_block_is_found_and_placed() {
 fn what_was_not_read_is_poison_and_other_blocks_are_told_apart() {
     let (_engine, mut pool, _) = pool(2, 32 << 10, 8 << 10);
     let (payload, other) = (Payload::new(7, 2), Payload::new(8, 1));
-    pool.poison(0, &payload);
-    assert_eq!(pool.verify(0, &payload).unwrap_err().holds, Holds::Poison);
-    pool.fill(0, &other);
-    assert_eq!(pool.verify(0, &payload).unwrap_err().holds, Holds::OtherPayload { block: 8, write: 1 });
+    pool.poison(0, &payload, || false);
+    assert_eq!(pool.verify(0, &payload, || false).unwrap_err().holds, Holds::Poison);
+    pool.fill(0, &other, || false);
+    assert_eq!(pool.verify(0, &payload, || false).unwrap_err().holds, Holds::OtherPayload { block: 8, write: 1 });
     // Filling one pool block leaves the other alone.
-    pool.fill(1, &payload);
-    assert_eq!(pool.verify(0, &other), Ok(()));
-    assert_eq!(pool.verify(1, &payload), Ok(()));
+    pool.fill(1, &payload, || false);
+    assert_eq!(pool.verify(0, &other, || false), Ok(true));
+    assert_eq!(pool.verify(1, &payload, || false), Ok(true));
 }

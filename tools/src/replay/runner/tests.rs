@@ -308,6 +308,6 @@ fn a_trace_that_goes_wrong_half_way_ends_the_replay_with_what_was_before_it() {
     let requests = of(&[vec![1, 2], vec![1, 2]]).chain([Err(wrong)]).chain(of(&[vec![7]])).collect::<Vec<_>>();
     let (outcome, _engine) = replay_on("model:size=512KiB", SMALL, &mut (), requests);
     let message = outcome.stop.unwrap().to_string();
-    assert!(message.contains("has changed while it was replayed: t: line 3: the file is cut off"), "{message}");
+    assert!(message.contains("has changed while it was replayed: t: line 3: the line is cut off"), "{message}");
     assert_eq!((outcome.totals.requests, outcome.totals.reads, outcome.totals.writes), (2, 2, 2));
 }

@@ -144,6 +144,8 @@ fn late_dma_writes_no_blocks_and_goes_on_with_what_was_delayed() {
     host.turns(10);
     assert!(reached(&page), "the delayed read, of a block that was not written");
     assert_eq!((late(&host).held, host.model.counters().writes), (2, 0));
+    let told: Vec<u16> = std::iter::from_fn(|| pair.peek().map(|cqe| cqe.cid)).collect();
+    assert_eq!(told, [1], "no success of a write that was not done");
 }
 
 #[test]
