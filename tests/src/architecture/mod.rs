@@ -32,7 +32,6 @@ pub const UNSAFE_FILES: &[&str] = &[
     "driver/src/model/iommu/window.rs",
     "driver/src/model/prp/tests.rs",
     "driver/src/model/sgl/tests.rs",
-    "driver/src/model/sgl/tests.rs",
     "driver/src/model/store/file.rs",
     "driver/src/model/store/memory.rs",
     "driver/src/model/store/tests.rs",
