@@ -70,7 +70,7 @@ pub struct ControllerConfig {
     pub event_requests: u16,
     /// The most namespaces that are looked at: a controller that lists more is an error.
     pub max_namespaces: u32,
-    /// The function's identifiers in PCI configuration space, where they are known: what some [quirks](quirks) go by.
+    /// The function's identifiers in PCI configuration space, where they are known: what some [quirks] go by.
     pub pci: Option<PciId>,
     /// The controllers that are known to be different.
     pub quirks: &'static [Quirk],

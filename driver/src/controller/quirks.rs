@@ -1,8 +1,8 @@
 //! What some controllers do other than they say, as data.
 //!
 //! A row names controllers, by PCI identifiers or by what Identify Controller says, and what is different about them,
-//! with the reason. All rows that match count. What can be put right is put right in one place, [`Quirks::correct_controller`] and
-//! [`Quirks::correct_namespace`], where the structures come in, so that all that follows reads a controller that says
+//! with the reason. All rows that match count. What can be put right is put right in one place, `Quirks::correct_controller` and
+//! `Quirks::correct_namespace`, where the structures come in, so that all that follows reads a controller that says
 //! the truth; what concerns a way of doing things is asked for where the thing is done, by its flag.
 //!
 //! Kinds that other drivers know and this one has no use for: deep power states and suspend (power states are not

@@ -5,7 +5,7 @@
 //! stepped model does the same each time. Each kind is counted ([`Kind`]), so that a test can demand that it met it.
 //!
 //! Here is what is armed and what is due. The executor does what a command's fault asks for (`executor/faulty`), keeps
-//! delayed commands ([`Delayed`](delayed::Delayed)) and goes on with DMA that should have ended (`executor/late`); the
+//! delayed commands (`delayed`) and goes on with DMA that should have ended (`executor/late`); the
 //! register file keeps those faults that show at the next enable or reset. With nothing armed a turn pays one relaxed
 //! load.
 
