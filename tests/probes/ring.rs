@@ -1,5 +1,5 @@
 //! What `tests/tests/barriers.rs` compiles, for each architecture, to read its assembly: the driver's own `barrier.rs`,
-//! `view.rs` and `ring.rs`, copied beside this file, with as little around them as they need. No other crate has to be
+//! `view.rs`, `ring.rs` and `shadow/protocol.rs`, copied beside this file, with as little around them as they need. No other crate has to be
 //! built for the target. Of the copies two things differ: everything is inlined, and a doorbell is a [`Register`] and
 //! not a trait object. So what a probe does to memory (its first argument) and to the doorbell (its second) stands there
 //! in order.
@@ -77,13 +77,60 @@ mod dma {
 
 mod queue {
     use std::ptr::NonNull;
+    use std::sync::atomic::Ordering;
 
     use crate::bus::Register;
-    use crate::dma::DmaView;
+    use crate::dma::{DmaView, barrier};
     use crate::spec::command::Sqe;
 
+    #[path = "../protocol.rs"]
+    mod protocol;
     #[path = "../ring.rs"]
     mod ring;
+
+    /// A ring's doorbell, which has no shadow here.
+    mod shadow {
+        use crate::bus::{Doorbell, Register};
+
+        pub struct ShadowWords;
+
+        pub struct RingDoorbell(Register);
+
+        impl RingDoorbell {
+            #[inline(always)]
+            pub fn new(register: Register) -> Self {
+                Self(register)
+            }
+
+            pub fn cast_shadow(&mut self, _: Option<ShadowWords>) {}
+
+            #[inline(always)]
+            pub fn ring(&mut self, value: u16) -> bool {
+                self.0.ring(value);
+                true
+            }
+        }
+    }
+
+    /// A shadow and its EventIdx, beside each other.
+    struct Words<'a>(DmaView<'a>);
+
+    impl protocol::ShadowMemory for Words<'_> {
+        #[inline(always)]
+        fn write_shadow(&self, value: u32) {
+            self.0.atomic_u32(0).store(value, Ordering::Release);
+        }
+
+        #[inline(always)]
+        fn shadow_before_event_idx(&self) {
+            barrier::store_before_load();
+        }
+
+        #[inline(always)]
+        fn read_event_idx(&self) -> u32 {
+            self.0.atomic_u32(4).load(Ordering::Relaxed)
+        }
+    }
 
     /// The view of a probe's memory, without checks that a page passes.
     #[inline(always)]
@@ -142,5 +189,12 @@ mod queue {
         let Some(cqe) = ring.pop(view) else { return 0 };
         ring.ring(view);
         words[0] ^ cqe.0[1]
+    }
+
+    /// # Safety
+    /// As [`probe_submit`].
+    #[unsafe(no_mangle)]
+    pub unsafe extern "C" fn probe_publish(memory: NonNull<u8>, value: u16) -> bool {
+        protocol::Shadow::new(Words(view(memory))).publish(value)
     }
 }

@@ -1,5 +1,6 @@
 //! The order towards a device, as it stands in the assembly: SQEs before their doorbell, the phase before the rest of a
-//! CQE, CQEs before the doorbell that gives their places back. Rust's memory model has no devices in it, so loom cannot
+//! CQE, CQEs before the doorbell that gives their places back, the shadow of
+//! a doorbell before EventIdx. Rust's memory model has no devices in it, so loom cannot
 //! show this; what the compiler has made of the driver's own files can.
 //!
 //! `tests/probes/ring.rs` is compiled by `rustc --emit asm` for each architecture whose standard library is installed;
@@ -21,6 +22,8 @@ struct Architecture {
     /// What `probe_submit` and `probe_take` must do, and `probe_take`'s first load.
     submit: &'static str,
     take: &'static str,
+    /// What `probe_publish` must do.
+    publish: &'static str,
     phase: &'static [&'static str],
 }
 
@@ -29,9 +32,10 @@ const ARCHITECTURES: [Architecture; 2] = [
         target: "x86_64-unknown-linux-gnu",
         memory: "(%rdi)",
         doorbell: "(%rsi)",
-        fences: &[("#MEMBARRIER", 'F')],
+        fences: &[("#MEMBARRIER", 'F'), ("mfence", 'f'), ("lock", 'f')],
         submit: "SFD",
         take: "LFLFD",
+        publish: "SfL",
         phase: &["movl 12(%rdi),"],
     },
     Architecture {
@@ -41,6 +45,7 @@ const ARCHITECTURES: [Architecture; 2] = [
         fences: &[("dmb oshst", 's'), ("dmb oshld", 'l'), ("dmb osh", 'f')],
         submit: "SsD",
         take: "LlLfD",
+        publish: "SfL",
         phase: &["ldar w", "ldapr w"],
     },
 ];
@@ -90,11 +95,16 @@ fn compile(target: &str, barrier: &str) -> Option<BTreeMap<String, Vec<String>>>
     let ring = read("queue/ring.rs");
     assert!(ring.contains("Box<dyn Doorbell>"), "ring.rs has another kind of doorbell: the probes do not fit it");
     let ring = ring.replace("Box<dyn Doorbell>", "crate::bus::Register");
+    let protocol = read("queue/shadow/protocol.rs").replace("#[cfg(test)]\nmod tests;\n", "");
     let probe = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("probes/ring.rs")).unwrap();
     let barrier = barrier.to_owned();
-    for (name, text) in
-        [("ring.rs", ring), ("view.rs", read("dma/view.rs")), ("barrier.rs", barrier), ("probe.rs", probe)]
-    {
+    for (name, text) in [
+        ("ring.rs", ring),
+        ("protocol.rs", protocol),
+        ("view.rs", read("dma/view.rs")),
+        ("barrier.rs", barrier),
+        ("probe.rs", probe),
+    ] {
         fs::write(folder.path().join(name), text).unwrap();
     }
     for module in ["dma", "queue"] {
@@ -145,6 +155,10 @@ fn findings(architecture: &Architecture, functions: &BTreeMap<String, Vec<String
     if take.0 != architecture.take {
         findings.push(format!("{}: {} where {} is right", which[1], take.0, architecture.take));
     }
+    let publish = events(architecture, &functions["probe_publish"]).0;
+    if publish != architecture.publish {
+        findings.push(format!("probe_publish: {publish} where {} is right", architecture.publish));
+    }
     if !architecture.phase.iter().any(|phase| take.1.starts_with(phase)) {
         findings.push(format!("{}: the first load is {:?}, not the phase's", which[1], take.1));
     }
@@ -169,7 +183,7 @@ fn orders_towards_a_device_stand_in_the_assembly() {
         // The controls: an order that is wrong, and each barrier left out, are found.
         let late = findings(architecture, &functions, ["probe_submit_late", "probe_take_early"]);
         assert!(late.len() >= 2, "{target}: a wrong order was not found: {late:?}");
-        for name in ["stores_before_doorbell", "loads_after_phase", "loads_before_doorbell"] {
+        for name in ["stores_before_doorbell", "loads_after_phase", "loads_before_doorbell", "store_before_load"] {
             let without = without(&barrier, name);
             let functions = compile(target, &without).unwrap();
             let found = findings(architecture, &functions, right);

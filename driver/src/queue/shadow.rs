@@ -8,14 +8,19 @@
 //! **Memory order.** Before it sleeps the controller writes EventIdx, and then looks at the shadow once more; this side
 //! writes the shadow and then looks at EventIdx. Each needs a full barrier between the two, which keeps the load from
 //! passing the store: then at least one side sees what the other wrote. Without it both may read what was there before,
-//! and the command waits until the next one comes. `loom_tests` shows that either barrier, left out, loses a wake-up.
+//! and the command waits until the next one comes. `loom_tests` shows that either barrier, left out, loses a wake-up; `protocol`
+//! is this side of it.
 //!
 //! The admin queue's doorbells are always rung: the controller need not look at their shadows.
+
+mod protocol;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use thiserror::Error;
+
+use protocol::{Shadow, ShadowMemory};
 
 use crate::bus::{Doorbell, Function};
 use crate::dma::{Access, HostMemory, HostMemoryError, Iova, Region, RegisterError, barrier};
@@ -102,18 +107,6 @@ impl ShadowWords {
     }
 }
 
-/// Two words that a doorbell shares with a device.
-pub(super) trait ShadowMemory {
-    /// Writes the shadow. What the entries need before a doorbell has been done.
-    fn write_shadow(&self, value: u32);
-
-    /// Keeps the load of EventIdx behind the store to the shadow: a full barrier.
-    fn shadow_before_event_idx(&self);
-
-    /// Reads EventIdx.
-    fn read_event_idx(&self) -> u32;
-}
-
 impl ShadowMemory for ShadowWords {
     #[inline]
     fn write_shadow(&self, value: u32) {
@@ -130,37 +123,6 @@ impl ShadowMemory for ShadowWords {
     fn read_event_idx(&self) -> u32 {
         self.event_idx().load(Ordering::Relaxed)
     }
-}
-
-/// The shadow of one doorbell, and what was written there last.
-pub(super) struct Shadow<M> {
-    memory: M,
-    last: u16,
-}
-
-impl<M: ShadowMemory> Shadow<M> {
-    /// The shadow of a doorbell of a new queue.
-    pub(super) fn new(memory: M) -> Self {
-        Self { memory, last: 0 }
-    }
-
-    /// Writes a new value. Whether the doorbell must be rung with it.
-    #[inline]
-    pub(super) fn publish(&mut self, value: u16) -> bool {
-        self.memory.write_shadow(value.into());
-        self.memory.shadow_before_event_idx();
-        let event_idx = self.memory.read_event_idx() as u16;
-        let last = std::mem::replace(&mut self.last, value);
-        passes(event_idx, last, value)
-    }
-}
-
-/// Whether a doorbell that goes from `last` to `value` passes `event_idx`: whether that is one of the values from `last`
-/// on and before `value`. Where the queue wraps between the two, numbers beyond its end count too, which are nobody's.
-/// Whatever a device writes there is a number like another.
-#[inline]
-fn passes(event_idx: u16, last: u16, value: u16) -> bool {
-    value.wrapping_sub(event_idx).wrapping_sub(1) < value.wrapping_sub(last)
 }
 
 /// One doorbell of a ring, with or without a shadow.
@@ -195,5 +157,3 @@ impl RingDoorbell {
 
 #[cfg(test)]
 mod loom_tests;
-#[cfg(test)]
-mod tests;

@@ -228,3 +228,21 @@ field_properties! {
     tmpsel / with_tmpsel = 0xF_0000;
     thsel / with_thsel = 0x30_0000;
 }
+
+/// Bits as Base 2.1, 7.5 to 7.8 have them.
+#[test]
+fn reservation_commands_by_their_dwords() {
+    use crate::spec::reservation::ReservationType;
+    let of = |sqe: Sqe| {
+        let dw = dwords(sqe);
+        (dw[0], dw[1], dw[10], dw[11])
+    };
+    let register = Sqe::reservation_register(3, RegisterAction::REPLACE, ChangePersistence::PERSIST);
+    assert_eq!(of(register.with_iekey(true)), (0x0D, 3, 0xC000_000A, 0));
+    let acquire = Sqe::reservation_acquire(3, AcquireAction::PREEMPT_AND_ABORT, ReservationType::EXCLUSIVE_ACCESS);
+    assert_eq!(of(acquire), (0x11, 3, 0x0202, 0));
+    let all = ReservationType::EXCLUSIVE_ACCESS_ALL_REGISTRANTS;
+    assert_eq!(of(Sqe::reservation_release(3, ReleaseAction::CLEAR, all)), (0x15, 3, 0x0601, 0));
+    let report = Sqe::reservation_report(3, ZeroesBased::<u32>::from_count(1024).unwrap(), true);
+    assert_eq!((of(report), report.reservation_numd().count()), ((0x0E, 3, 1023, 1), 1024));
+}
