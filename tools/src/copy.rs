@@ -1,6 +1,6 @@
 //! `tentpeg read` and `tentpeg write`: any file to and from a range of a device.
 //!
-//! Both check everything that can be checked before they move a byte, stream through a [`window`] of a few chunks in flight, and hold
+//! Both check everything that can be checked before they move a byte, stream through a `window` of a few chunks in flight, and hold
 //! no more of the file than that. Only whole logical blocks are moved.
 
 pub mod read;

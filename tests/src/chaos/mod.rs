@@ -6,7 +6,7 @@
 //! back, queue pairs and regions come and go.
 //!
 //! What must hold is checked after every step: each command ends once; what a read returns is what the block may hold
-//! ([`blocks`]); memory that no command names is not touched ([`memory`]), neither while the controller works nor after
+//! (`blocks`); memory that no command names is not touched (`memory`), neither while the controller works nor after
 //! its reach has ended; no doorbell is rung that must not be, no DMA leaves what is mapped (the model's violations);
 //! IOVAs that were retired are not given out before the next enable; no error comes that nobody injected; and every
 //! wait ends.
