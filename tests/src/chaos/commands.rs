@@ -169,8 +169,8 @@ impl Drive {
     pub(super) fn max_blocks(&self) -> u64 {
         let Ok(limits) = self.namespace_limits() else { return 1 };
         let block = limits.lba_size() + limits.metadata().map_or(0, |metadata| metadata.size.into());
-        // One region is to have room for it, wherever in a page it starts.
-        let room = (self.shape.region_pages - 1) as u64 * self.shape.page as u64;
+        // One region is to have room for data and metadata, wherever in a page each starts and ends.
+        let room = (self.shape.region_pages - 3) as u64 * self.shape.page as u64;
         u64::from(limits.max_blocks()).min(MOST_BYTES.min(room) / block).min(self.blocks.count())
     }
 

@@ -158,7 +158,9 @@ impl Drive {
             list = self.memory.range_list(buffer, &limits, command.slba, command.nlb)?;
             io = IoCommand::deallocate(&list);
         }
-        Ok(self.lanes[lane].pair.submit_io(NSID, &limits, &io, token).map(|_| ()))
+        let pair = &mut self.lanes[lane].pair;
+        pair.set_now(self.function.milliseconds());
+        Ok(pair.submit_io(NSID, &limits, &io, token).map(|_| ()))
     }
 
     pub(super) fn poll_some(&mut self) -> Result<(), String> {

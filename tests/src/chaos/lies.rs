@@ -36,12 +36,17 @@ impl Drive {
 
         let write = if operation == Operation::Write { self.blocks.number() } else { 0 };
         let told = self.run_alone(Command::new(operation, slba, nlb as u32, write))?;
+        let refused = |end| matches!(end, End::Completed(status) if !status.is_success());
         if self.faults.counters().get(kind) != before + 1 {
+            // A completion of before can keep a small queue from it for so long that it is aborted.
+            if refused(told.end) {
+                self.faults.clear();
+                return Ok(());
+            }
             return Err(format!("{} was armed for a command alone and did not befall it", kind.name()));
         }
         self.counters.lies += 1;
         let succeeded = |end| matches!(end, End::Completed(status) if status.is_success());
-        let refused = |end| matches!(end, End::Completed(status) if !status.is_success());
         // What tells is the read itself, or a read of what was written.
         let teller = match operation {
             Operation::Write if succeeded(told.end) => {
