@@ -15,6 +15,8 @@ use super::memory::Seams;
 const NSID: u32 = 1;
 /// How often a command is issued at the most.
 const MOST_ATTEMPTS: u32 = 4;
+/// How long the memory of a command that has ended is nobody's, at the most.
+const MOST_REST: u64 = 60;
 
 impl Drive {
     /// Some commands on one lane, and mostly its doorbell.
@@ -78,7 +80,7 @@ impl Drive {
             (Ok(()), true) => {}
             (Err(IoError::Submit(SubmitError::Pointer(_))), false) => {
                 self.counters.refused += 1;
-                self.take_memory(&mut command)?;
+                self.take_memory(&mut command, 0)?;
                 return Ok(Some(command));
             }
             (outcome, _) => return Err(format!("submitted: {outcome:?}: {command} with {extents:?}")),
@@ -111,7 +113,7 @@ impl Drive {
             command.metadata = self.memory.allocate(&mut self.dice, metadata, Seams::None, now)?;
         }
         if command.data.is_none() && data > 0 || command.metadata.is_none() && metadata > 0 {
-            self.take_memory(command)?;
+            self.take_memory(command, 0)?;
             return Ok(false);
         }
         let bytes = match command.operation {
@@ -127,10 +129,10 @@ impl Drive {
         Ok(true)
     }
 
-    /// A command's memory is nobody's from now on.
-    fn take_memory(&mut self, command: &mut Command) -> Result<(), String> {
+    /// A command's memory is nobody's from now on, for up to `most` moments.
+    fn take_memory(&mut self, command: &mut Command, most: u64) -> Result<(), String> {
         for buffer in [command.data.take(), command.metadata.take()].into_iter().flatten() {
-            let until = self.now + self.dice.below(60);
+            let until = self.now + self.dice.between(0, most);
             self.memory.rest(buffer, until)?;
         }
         Ok(())
@@ -207,7 +209,7 @@ impl Drive {
             let oldest = self.flying.values().next().map_or(self.now, |oldest| oldest.submitted);
             self.blocks.end(command.write, command.blocks(), end, command.submitted, self.now, oldest);
         }
-        self.take_memory(&mut command)?;
+        self.take_memory(&mut command, MOST_REST)?;
         if command.alone {
             self.alone = Some(alone);
         } else if !succeeded && command.attempts < MOST_ATTEMPTS && self.dice.percent(60) {

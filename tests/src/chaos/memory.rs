@@ -415,14 +415,16 @@ impl Memory {
 
     /// `count` free pages in a row.
     fn run(&self, dice: &mut Dice, count: usize, now: Moment) -> Option<Vec<(usize, usize)>> {
-        let place = dice.index(self.regions.len().max(1));
-        let pages = self.regions.get(place)?.as_ref()?.pages.len();
-        let starts = (pages + 1).checked_sub(count).filter(|starts| *starts > 0)?;
-        let from = dice.index(starts);
-        (0..starts)
-            .map(|step| (from + step) % starts)
-            .find(|start| (*start..start + count).all(|index| self.is_free(place, index, now)))
-            .map(|start| (start..start + count).map(|index| (place, index)).collect())
+        let regions = self.regions.len();
+        let (region, page) = (dice.index(regions.max(1)), dice.word() as usize);
+        (0..regions).map(|step| (region + step) % regions).find_map(|place| {
+            let pages = self.regions[place].as_ref()?.pages.len();
+            let starts = (pages + 1).checked_sub(count).filter(|starts| *starts > 0)?;
+            (0..starts)
+                .map(|step| (page % starts + step) % starts)
+                .find(|start| (*start..start + count).all(|index| self.is_free(place, index, now)))
+                .map(|start| (start..start + count).map(|index| (place, index)).collect())
+        })
     }
 
     /// `count` free pages from anywhere, in any order.
