@@ -4,6 +4,8 @@
 //! Where bytes cannot go straight between the host's memory and the store they pass through buffers here, whole
 //! commands at a time.
 
+use std::io;
+
 use zerocopy::FromBytes;
 
 use super::board::Board;
@@ -11,7 +13,7 @@ use super::cache::Content;
 use super::config::ModelConfig;
 use super::io_config::{DatasetManagementLimits, IoCommandsConfig, MetadataConfig};
 use super::iommu::Reach;
-use super::media::BlockBuffers;
+use super::media::{BlockBuffers, Media};
 use super::namespace::Namespace;
 use super::protection::{Protection, Tags};
 use super::transfer::{Buffers, Lengths, Transfer, permanent};
@@ -186,12 +188,16 @@ impl Namespace {
         self.check_writable()?;
         let failed = |_| StatusCode::WRITE_FAULT.status();
         let durable = sqe.fua() || !self.cached;
+        let torn = io.transfer.is_torn();
         let buffers = io.transfer.buffers(io.reach, io.board, io.sqid, sqe, lengths, Access::DEVICE_READS)?;
         io.board.counters.write_bytes.add(lengths.data);
         if let Some(pieces) = buffers.data.whole().filter(|_| self.store.is_plain()) {
             self.store.write(slba << self.lbads, pieces).map_err(failed)?;
         } else {
             let (block, ms) = (self.store.block, self.store.ms);
+            if torn {
+                self.blocks.begin_with_stored(&self.store, named).map_err(failed)?;
+            }
             self.blocks.collect(&buffers, named, (block, ms));
             let Blocks { buffer, protection, .. } = &mut self.blocks;
             if let Some(protection) = protection {
@@ -372,6 +378,24 @@ impl Namespace {
 }
 
 impl Blocks {
+    /// A fault: what does not come is to stay as it is stored.
+    #[cold]
+    fn begin_with_stored(&mut self, store: &Media, named: Named) -> io::Result<()> {
+        let (block, ms) = (store.block, store.ms);
+        let Buffer { data, metadata, interleaved } = &mut self.buffer;
+        data.resize(named.nlb as usize * block, 0);
+        metadata.resize(named.nlb as usize * ms, 0);
+        store.read_blocks(named.slba, BlockBuffers { data, metadata })?;
+        interleaved.clear();
+        if self.metadata.extended && ms > 0 {
+            for (data, metadata) in data.chunks_exact(block).zip(metadata.chunks_exact(ms)) {
+                interleaved.extend_from_slice(data);
+                interleaved.extend_from_slice(metadata);
+            }
+        }
+        Ok(())
+    }
+
     /// Fetches the blocks that the host sends. Metadata that it does not send is zero.
     fn collect(&mut self, buffers: &Buffers<'_>, named: Named, (block, ms): (usize, usize)) {
         let buffer = &mut self.buffer;

@@ -128,6 +128,11 @@ impl Transfer {
         self.data.pieces.set_torn(torn);
     }
 
+    /// Whether only the first half of a command's data is moved.
+    pub(super) fn is_torn(&self) -> bool {
+        self.data.pieces.is_torn()
+    }
+
     /// The memory that the PRPs of `sqe` of queue `sqid` name for its `len` bytes, all of it mapped for `wanted`. What
     /// is wrong is recorded on the board. That they are PRPs the caller has seen.
     #[inline]

@@ -1,9 +1,9 @@
 //! Typed admin commands, whose answers are compared with what the drive is.
 
-use tentpeg_driver::controller::ControllerError;
+use tentpeg_driver::controller::{ControllerError, Namespace};
+use tentpeg_driver::model::faults::Kind;
 
 use super::drive::{Drive, Event};
-use tentpeg_driver::model::faults::Kind;
 
 impl Drive {
     /// Lists the namespaces.
@@ -11,7 +11,7 @@ impl Drive {
         let Some(controller) = &mut self.controller else { return self.attend() };
         let answer = controller.namespaces();
         let (blocks, lba_size) = (self.shape.blocks(), self.shape.lba_size());
-        let right = |namespaces: Vec<tentpeg_driver::controller::Namespace>| {
+        let right = |namespaces: Vec<Namespace>| {
             let [namespace] = &namespaces[..] else { return false };
             let limits = namespace.limits.as_ref();
             namespace.nsid == 1 && limits.is_ok_and(|limits| limits.nsze() == blocks && limits.lba_size() == lba_size)
@@ -19,11 +19,16 @@ impl Drive {
         self.looked_up("namespaces", answer.map(right))
     }
 
-    /// Reads the SMART log.
+    /// Reads a log page, or what the controller has reported by itself.
     pub(super) fn read_log(&mut self) -> Result<(), String> {
+        let which = self.dice.below(4);
         let Some(controller) = &mut self.controller else { return self.attend() };
-        let answer = controller.smart_log();
-        self.looked_up("log", answer.map(|_| true))
+        let answer = match which {
+            0 => controller.error_log(4).map(drop),
+            1 => controller.poll_events(drop).map(drop),
+            _ => controller.smart_log().map(drop),
+        };
+        self.looked_up("log", answer.map(|()| true))
     }
 
     /// A call has answered, rightly or not.

@@ -6,6 +6,8 @@ use tentpeg_driver::controller::RecoveryCounters;
 use tentpeg_driver::model::faults::{FaultCounters, Kind, LateDma};
 use tentpeg_driver::queue::Anomalies;
 
+use super::commands::{End, Operation};
+
 /// Kinds of faults.
 pub(super) const KINDS: usize = Kind::ALL.len();
 
@@ -51,6 +53,16 @@ counts! {
     writes, "  write";
     /// Flush commands among them.
     flushes, "  flush";
+    /// Write Zeroes commands among them.
+    write_zeroes, "  write zeroes";
+    /// Dataset Management commands among them.
+    deallocates, "  deallocate";
+    /// Compare commands among them.
+    compares, "  compare";
+    /// Verify commands among them.
+    verifies, "  verify";
+    /// Commands with memory that the controller cannot take, refused before they were submitted.
+    refused, "refused before they were submitted";
     /// Commands that succeeded.
     succeeded, "ended: success";
     /// Commands that ended with an error status.
@@ -135,6 +147,26 @@ impl Counters {
     /// Notes an event in the digest.
     pub(super) fn note(&mut self, what: u64) {
         self.digest = (self.digest ^ what).wrapping_mul(0x100_0000_01B3).rotate_left(17);
+    }
+
+    /// A command has ended.
+    pub(super) fn count(&mut self, operation: Operation, end: End) {
+        self.operations += 1;
+        *match operation {
+            Operation::Read => &mut self.reads,
+            Operation::Write => &mut self.writes,
+            Operation::Flush => &mut self.flushes,
+            Operation::WriteZeroes { .. } => &mut self.write_zeroes,
+            Operation::Deallocate => &mut self.deallocates,
+            Operation::Compare => &mut self.compares,
+            Operation::Verify => &mut self.verifies,
+        } += 1;
+        *match end {
+            End::Completed(status) if status.is_success() => &mut self.succeeded,
+            End::Completed(_) => &mut self.failed,
+            End::Interrupted => &mut self.interrupted,
+            End::GivenUp => &mut self.given_up,
+        } += 1;
     }
 
     pub(super) fn add_faults(&mut self, counters: &FaultCounters, late: LateDma) {

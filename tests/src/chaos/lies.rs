@@ -8,7 +8,7 @@ use tentpeg_driver::model::faults::{Action, Kind, Rule};
 
 use super::arsenal;
 use super::blocks::word;
-use super::commands::{Alone, Command, End, Operation, opcode};
+use super::commands::{Alone, Command, End, Operation};
 use super::drive::{Drive, Event};
 
 /// Steps that a command alone on a drive may take.
@@ -30,34 +30,44 @@ impl Drive {
         let operation = self.dice.pick(&[Operation::Read, Operation::Write]);
         let before = self.faults.counters().get(kind);
         let most = self.blocks.count();
-        let lie = arsenal::lie(&mut self.dice, kind, opcode(operation), most);
-        self.note(Event::Lie(kind, opcode(operation)));
+        let lie = arsenal::lie(&mut self.dice, kind, operation.opcode().raw(), most);
+        self.note(Event::Lie(kind, operation.opcode().raw()));
         self.faults.add(lie);
 
         let write = if operation == Operation::Write { self.blocks.number() } else { 0 };
         let told = self.run_alone(Command::new(operation, slba, nlb as u32, write))?;
+        let refused = |end| matches!(end, End::Completed(status) if !status.is_success());
         if self.faults.counters().get(kind) != before + 1 {
+            // A completion of before can keep a small queue from it for so long that it is aborted.
+            if refused(told.end) {
+                self.faults.clear();
+                return Ok(());
+            }
             return Err(format!("{} was armed for a command alone and did not befall it", kind.name()));
         }
         self.counters.lies += 1;
-        let seen = match (told.end, operation) {
-            (End::Completed(status), _) if !status.is_success() => {
-                self.counters.lies_refused += 1;
-                return Ok(());
+        let succeeded = |end| matches!(end, End::Completed(status) if status.is_success());
+        // What tells is the read itself, or a read of what was written.
+        let teller = match operation {
+            Operation::Write if succeeded(told.end) => {
+                self.run_alone(Command::new(Operation::Read, slba, nlb as u32, 0))?
             }
-            (End::Completed(_), Operation::Read) => told.wrong.is_some(),
-            (End::Completed(_), _) => {
-                let found = self.run_alone(Command::new(Operation::Read, slba, nlb as u32, 0))?;
-                let of_block = self.blocks.words();
-                let block = |at: usize| slba + (at / of_block) as u64;
-                found.words.iter().enumerate().any(|(at, found)| *found != word(write, block(at), at % of_block))
-            }
-            (end, _) => return Err(format!("a command alone on the drive ended by {end:?}")),
+            _ => told,
         };
-        if !seen {
-            return Err(format!("a lie was not seen: {} of {nlb} blocks from {slba}, {operation:?}", kind.name()));
+        let of_block = self.blocks.words();
+        let right = |at: usize| word(write, slba + (at / of_block) as u64, at % of_block);
+        let seen = match operation {
+            Operation::Write => teller.words.iter().enumerate().any(|(at, found)| *found != right(at)),
+            _ => teller.wrong.is_some(),
+        };
+        match teller.end {
+            end if succeeded(end) && seen => self.counters.lies_seen += 1,
+            end if refused(end) => self.counters.lies_refused += 1,
+            end => {
+                let kind = kind.name();
+                return Err(format!("a lie was not seen: {kind} of {nlb} blocks from {slba}, {operation:?}, {end:?}"));
+            }
         }
-        self.counters.lies_seen += 1;
         if operation == Operation::Write {
             self.repair(slba, nlb, lie_distance(&lie, kind))?;
         }
@@ -68,7 +78,8 @@ impl Drive {
     fn repair(&mut self, slba: u64, nlb: u64, distance: u64) -> Result<(), String> {
         let spoilt = slba.checked_sub(distance).unwrap_or(slba + distance);
         let mut places = vec![slba];
-        if spoilt != slba {
+        // Where there are no such blocks the lie was refused.
+        if spoilt != slba && spoilt + nlb <= self.blocks.count() {
             places.push(spoilt);
         }
         for place in places {

@@ -8,7 +8,8 @@
 use std::sync::Arc;
 
 use tentpeg_driver::dma::{Access, DmaSpace, HostMemory, IovaRange, Region};
-use tentpeg_driver::queue::Extent;
+use tentpeg_driver::queue::{Extent, Limits, RangeList};
+use tentpeg_driver::spec::command::DatasetManagementRange;
 
 use super::blocks::Moment;
 use super::dice::Dice;
@@ -54,6 +55,17 @@ struct Page {
 struct Held {
     region: Region<HostMemory>,
     pages: Vec<Page>,
+}
+
+/// Where the pieces of a command's memory may meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seams {
+    /// Nowhere: it is one piece.
+    None,
+    /// On pages, as PRPs want it.
+    OnPages,
+    /// On multiples of a number, as SGLs allow.
+    Anywhere(usize),
 }
 
 /// How a region is given up.
@@ -168,8 +180,28 @@ impl Memory {
         Ok(Some(range))
     }
 
-    /// Memory for `len` bytes whose inner seams lie on pages; none when there is not enough that is free.
-    pub(super) fn allocate(&mut self, dice: &mut Dice, len: usize, now: Moment) -> Result<Option<Buffer>, String> {
+    /// Memory for `len` bytes; none when there is not enough that is free.
+    pub(super) fn allocate(
+        &mut self,
+        dice: &mut Dice,
+        len: usize,
+        seams: Seams,
+        now: Moment,
+    ) -> Result<Option<Buffer>, String> {
+        let buffer = match seams {
+            Seams::Anywhere(alignment) if len > alignment => self.in_pieces(dice, len, alignment, now),
+            _ => self.on_pages(dice, len, seams == Seams::None, now),
+        };
+        let Some(buffer) = buffer else { return Ok(None) };
+        for &(region, index) in &buffer.pages {
+            self.check_page(region, index, 0..0)?;
+            self.set_state(region, index, State::Used);
+        }
+        Ok(Some(buffer))
+    }
+
+    /// Memory whose inner seams lie on pages, or that has none.
+    fn on_pages(&self, dice: &mut Dice, len: usize, whole: bool, now: Moment) -> Option<Buffer> {
         let page = self.page as u64;
         let first = match dice.below(4) {
             0 => dice.below(page / 4) * 4,
@@ -177,10 +209,9 @@ impl Memory {
             _ => 0,
         } as usize;
         let count = (first + len).div_ceil(self.page);
-        let pages = if dice.percent(40) { self.run(dice, count, now) } else { self.scattered(dice, count, now) };
-        let Some(pages) = pages else { return Ok(None) };
-
-        let mut buffer = Buffer { pieces: Vec::new(), pages };
+        let pages =
+            if whole || dice.percent(40) { self.run(dice, count, now) } else { self.scattered(dice, count, now) };
+        let mut buffer = Buffer { pieces: Vec::new(), pages: pages? };
         let (mut offset, mut left) = (first, len);
         for &(region, index) in &buffer.pages {
             let now = left.min(self.page - offset);
@@ -191,11 +222,43 @@ impl Memory {
             }
             (offset, left) = (0, left - now);
         }
-        for &(region, index) in &buffer.pages {
-            self.check_page(region, index, 0..0)?;
-            self.set_state(region, index, State::Used);
+        Some(buffer)
+    }
+
+    /// Memory in pieces that begin and end wherever `alignment` allows, each in a page of its own.
+    fn in_pieces(&self, dice: &mut Dice, len: usize, alignment: usize, now: Moment) -> Option<Buffer> {
+        let units = len / alignment;
+        // Enough that no piece is longer than a page, and not many more.
+        let count = (len.div_ceil(self.page) + 1 + dice.index(4)).min(units);
+        let mut cuts: Vec<usize> = (1..count).map(|_| dice.index(units)).chain([0, units]).collect();
+        // A piece that would be too long is cut where it must be.
+        cuts.extend((0..units).step_by(self.page / alignment));
+        cuts.sort_unstable();
+        cuts.dedup();
+        let pages = self.scattered(dice, cuts.len() - 1, now)?;
+        let mut buffer = Buffer { pieces: Vec::new(), pages };
+        for (cut, &(region, index)) in cuts.windows(2).zip(&buffer.pages) {
+            let end = if cut[1] == units { len } else { cut[1] * alignment };
+            let len = end - cut[0] * alignment;
+            let room = (self.page - len) / alignment;
+            let offset = index * self.page + dice.index(room + 1) * alignment;
+            buffer.pieces.push(Piece { region, offset, len });
         }
-        Ok(Some(buffer))
+        Some(buffer)
+    }
+
+    /// Writes a list of one range into a command's memory.
+    pub(super) fn range_list(
+        &self,
+        buffer: &Buffer,
+        limits: &Limits,
+        slba: u64,
+        nlb: u32,
+    ) -> Result<RangeList, String> {
+        let place = buffer.pieces.first().and_then(|piece| Some((piece, self.regions[piece.region].as_ref()?)));
+        let Some((piece, held)) = place else { return Err("no region for a list of ranges".to_owned()) };
+        let range = DatasetManagementRange { cattr: 0, lengthlb: nlb, slba };
+        RangeList::write(limits, &[range], &held.region, piece.offset as u64).map_err(|error| error.to_string())
     }
 
     /// What a command names.
@@ -208,9 +271,7 @@ impl Memory {
     }
 
     /// Writes the command's bytes.
-    pub(super) fn write(&self, buffer: &Buffer, mut words: impl Iterator<Item = u64>) {
-        let bytes: Vec<u8> = std::iter::from_fn(|| words.next()).flat_map(u64::to_le_bytes).collect();
-        let mut from = &bytes[..];
+    pub(super) fn write(&self, buffer: &Buffer, mut from: &[u8]) {
         for piece in &buffer.pieces {
             let (now, later) = from.split_at(piece.len.min(from.len()));
             if let Some(held) = &self.regions[piece.region] {
@@ -221,17 +282,15 @@ impl Memory {
     }
 
     /// Reads the command's bytes.
-    pub(super) fn read(&self, buffer: &Buffer) -> Vec<u64> {
+    pub(super) fn read(&self, buffer: &Buffer) -> Result<Vec<u8>, String> {
         let mut bytes = vec![0; buffer.len()];
         let mut to = &mut bytes[..];
         for piece in &buffer.pieces {
             let (now, later) = to.split_at_mut(piece.len);
-            if let Some(held) = &self.regions[piece.region] {
-                held.region.view().read(piece.offset, now);
-            }
+            self.held(piece.region)?.region.view().read(piece.offset, now);
             to = later;
         }
-        bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect()
+        Ok(bytes)
     }
 
     /// The command has ended: nothing around its bytes was touched, and nothing of it may be touched any more.
@@ -294,13 +353,12 @@ impl Memory {
 
     /// Whether a page holds its poison everywhere but at `own`.
     fn check_page(&mut self, place: usize, index: usize, own: std::ops::Range<usize>) -> Result<(), String> {
-        let Some(held) = &self.regions[place] else {
-            return Err(format!("region {place} was dropped while a command named it"));
-        };
         self.pages_checked += 1;
-        held.region.view().read(index * self.page, &mut self.scratch);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let held = self.held(place)?;
+        held.region.view().read(index * self.page, &mut scratch);
         let mut word = held.pages[index].poison;
-        for (at, bytes) in self.scratch.chunks_exact(8).enumerate() {
+        for (at, bytes) in scratch.chunks_exact(8).enumerate() {
             let expected = word.to_le_bytes();
             word = word.wrapping_add(STEP);
             if bytes == expected {
@@ -318,7 +376,13 @@ impl Memory {
                 ));
             }
         }
+        self.scratch = scratch;
         Ok(())
+    }
+
+    fn held(&self, place: usize) -> Result<&Held, String> {
+        let held = self.regions.get(place).and_then(Option::as_ref);
+        held.ok_or_else(|| format!("region {place} was dropped while a command named it"))
     }
 
     fn poison(&mut self, place: usize, index: usize) {
@@ -351,14 +415,16 @@ impl Memory {
 
     /// `count` free pages in a row.
     fn run(&self, dice: &mut Dice, count: usize, now: Moment) -> Option<Vec<(usize, usize)>> {
-        let place = dice.index(self.regions.len().max(1));
-        let pages = self.regions.get(place)?.as_ref()?.pages.len();
-        let starts = (pages + 1).checked_sub(count).filter(|starts| *starts > 0)?;
-        let from = dice.index(starts);
-        (0..starts)
-            .map(|step| (from + step) % starts)
-            .find(|start| (*start..start + count).all(|index| self.is_free(place, index, now)))
-            .map(|start| (start..start + count).map(|index| (place, index)).collect())
+        let regions = self.regions.len();
+        let (region, page) = (dice.index(regions.max(1)), dice.word() as usize);
+        (0..regions).map(|step| (region + step) % regions).find_map(|place| {
+            let pages = self.regions[place].as_ref()?.pages.len();
+            let starts = (pages + 1).checked_sub(count).filter(|starts| *starts > 0)?;
+            (0..starts)
+                .map(|step| (page % starts + step) % starts)
+                .find(|start| (*start..start + count).all(|index| self.is_free(place, index, now)))
+                .map(|start| (start..start + count).map(|index| (place, index)).collect())
+        })
     }
 
     /// `count` free pages from anywhere, in any order.

@@ -12,8 +12,8 @@
 //! wait ends.
 //!
 //! Lies about the data itself (torn, misplaced or unexecuted with success reported) cannot be told by a driver from the
-//! truth on a namespace without protection information. They are told to one command at a time, and the check of the
-//! payload must see each.
+//! truth on a namespace without protection information, and with it not always. They are told to one command at a time,
+//! and either the device's check must refuse it or the check of the payload must see it.
 //!
 //! A deliberate [`Mistake`] of the owner shows that a check can fail.
 
@@ -24,7 +24,9 @@ mod commands;
 mod counters;
 mod dice;
 mod drive;
+mod flight;
 mod function;
+mod layout;
 mod lies;
 mod memory;
 mod owner;

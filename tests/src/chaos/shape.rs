@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tentpeg_driver::controller::{ControllerConfig, RecoveryConfig};
-use tentpeg_driver::model::ModelConfig;
+use tentpeg_driver::model::{CacheConfig, DeallocatedRead, MetadataConfig, ModelConfig, SglConfig, SglSupport};
 
 use super::dice::Dice;
 
@@ -42,7 +42,18 @@ impl Shape {
             ready_delay: dice.below(6) as u32,
             shutdown_delay: dice.below(6) as u32,
             flr: dice.percent(85),
-            volatile_write_cache: dice.percent(50),
+            volatile_write_cache: true,
+            cache_simulation: dice.percent(25).then(|| CacheConfig { blocks: dice.between(1, 64) as u32 }),
+            deallocated_read: dice.pick(&[
+                DeallocatedRead::Zeroes,
+                DeallocatedRead::Zeroes,
+                DeallocatedRead::NotReported,
+            ]),
+            sgl: SglConfig {
+                support: dice.pick(&[SglSupport::NotSupported, SglSupport::Byte, SglSupport::Dword]),
+                ..SglConfig::default()
+            },
+            metadata: metadata(dice),
             ..ModelConfig::default()
         };
         let controller = ControllerConfig {
@@ -72,11 +83,29 @@ impl Shape {
         }
     }
 
+    /// Whether a deallocated block reads as zeroes; else it may also keep what it held.
+    pub(super) fn deallocated_is_zero(&self) -> bool {
+        self.model.deallocated_read == DeallocatedRead::Zeroes
+    }
+
     pub(super) fn lba_size(&self) -> u64 {
         self.model.lba_size.into()
     }
 
     pub(super) fn blocks(&self) -> u64 {
         self.model.size / self.lba_size()
+    }
+}
+
+/// None for half of the drives; else metadata of each size, in either place, with or without protection.
+fn metadata(dice: &mut Dice) -> MetadataConfig {
+    if dice.percent(50) {
+        return MetadataConfig::default();
+    }
+    MetadataConfig {
+        size: dice.pick(&[8, 8, 16, 64]),
+        extended: dice.percent(50),
+        protection_type: dice.pick(&[0, 1, 1, 2, 3]),
+        first_eight: dice.percent(50),
     }
 }

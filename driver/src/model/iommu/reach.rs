@@ -250,6 +250,10 @@ impl Pieces {
         self.torn = torn;
     }
 
+    pub(in crate::model) fn is_torn(&self) -> bool {
+        self.torn
+    }
+
     #[cold]
     fn tear(&mut self) {
         let mut left = self.list.iter().map(|piece| piece.len).sum::<usize>() / 2;

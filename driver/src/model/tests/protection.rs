@@ -1,5 +1,6 @@
 //! Metadata and protection information in commands: every size, place and type, by hand.
 
+use super::super::faults::{Action, CommandQueue, Rule, When};
 use super::super::{DeallocatedRead, MetadataConfig, ModelConfig, StoreConfig};
 use super::bench::{Bench, bench};
 use super::host::{count, small};
@@ -391,4 +392,26 @@ fn a_format_changes_blocks_and_their_protection() {
     assert_eq!(b.code(sqe), StatusCode::SUCCESS);
     let (code, back) = b.read_with(&after, tags(Sqe::read(1, last, count(1))));
     assert_eq!((code, back), (StatusCode::SUCCESS, vec![block]));
+}
+
+/// Half of a write is half of that write over what was there, and nothing of a command before.
+#[test]
+fn a_torn_write_leaves_the_rest_as_it_was() {
+    for config in all_configs().filter(|config| config.protection_type == 0 && config.extended) {
+        let mut b = bench(ModelConfig { metadata: config, ..small() });
+        let former: Vec<_> = (0..4).map(|index| protected(&config, index, 0, 0)).collect();
+        let sqe = b.lay(&config, Sqe::write(1, 100, count(4)), &former);
+        assert_eq!(b.code(sqe), StatusCode::SUCCESS);
+        let other: Vec<_> = (0x50..0x54).map(|index| protected(&config, index, 0, 0)).collect();
+        let sqe = b.lay(&config, Sqe::write(1, 300, count(4)), &other);
+        assert_eq!(b.code(sqe), StatusCode::SUCCESS);
+
+        let opcode = Some(NvmOpcode::WRITE.raw());
+        b.host.model.faults().add(Rule { queue: CommandQueue::Io, opcode, when: When::Nth(1), action: Action::Torn });
+        let latter: Vec<_> = (0x20..0x24).map(|index| protected(&config, index, 0, 0)).collect();
+        let sqe = b.lay(&config, Sqe::write(1, 100, count(4)), &latter);
+        assert_eq!(b.code(sqe), StatusCode::SUCCESS);
+        let (_, back) = b.read_with(&config, Sqe::read(1, 100, count(4)));
+        assert_eq!(back, [&latter[..2], &former[2..]].concat(), "{config:?}");
+    }
 }
