@@ -1,6 +1,7 @@
 //! What a device is called: `model:size=4GiB,lba=4096`.
 //!
-//! A URI is a kind and, after the colon, settings parted by commas. This module reads it; [`open`](crate::device) makes
+//! A URI is a kind and, after the colon, settings parted by commas. A comma within one is written `\,`, and a backslash
+//! `\\` (before anything else it may stand alone). This module reads it; [`open`](crate::device) makes
 //! a device of it.
 
 use std::fmt;
@@ -202,15 +203,15 @@ pub(crate) fn whole_blocks(size: ByteSize, lba: u32) -> Result<(), UriError> {
     Ok(())
 }
 
-/// The parts between commas; `\,` is a comma in a part. No part for an empty text.
+/// The parts between commas; `\,` is a comma in a part, and `\\` a backslash. No part for an empty text.
 fn split_at_commas(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {
         match character {
-            '\\' if characters.peek() == Some(&',') => {
-                characters.next();
-                parts.last_mut().expect("never empty").push(',');
+            '\\' => {
+                let meant = characters.next_if(|next| matches!(next, ',' | '\\')).unwrap_or('\\');
+                parts.last_mut().expect("never empty").push(meant);
             }
             ',' => parts.push(String::new()),
             _ => parts.last_mut().expect("never empty").push(character),
@@ -267,7 +268,7 @@ impl fmt::Display for ModelUri {
             StoreUri::Memory => write!(f, ",store=memory")?,
             StoreUri::Null => write!(f, ",store=null")?,
             StoreUri::File { path, overwrite } => {
-                write!(f, ",path={}", path.to_string_lossy().replace(',', "\\,"))?;
+                write!(f, ",path={}", path.to_string_lossy().replace('\\', "\\\\").replace(',', "\\,"))?;
                 if *overwrite {
                     write!(f, ",overwrite")?;
                 }
@@ -294,6 +295,9 @@ mod tests {
         let DeviceUri::Model(file) = "model:path=/a\\,b,size=4GiB,overwrite,lba=512".parse().unwrap();
         assert_eq!(file.size, Some(ByteSize(4 << 30)));
         assert_eq!(file.store, StoreUri::File { path: "/a,b".into(), overwrite: true });
+        let DeviceUri::Model(ends) = r"model:path=a\b\\,mdts=5".parse().unwrap();
+        assert_eq!(ends.store, StoreUri::File { path: r"a\b\".into(), overwrite: false });
+        assert!(ends.to_string().contains(r"path=a\\b\\,mdts=5"), "{ends}");
         let DeviceUri::Model(null) = "model:store=null,mdts=5,queues=1".parse().unwrap();
         assert_eq!((null.store, null.mdts, null.queues), (StoreUri::Null, 5, 1));
     }

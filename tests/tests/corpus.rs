@@ -3,15 +3,61 @@
 use std::fs;
 use std::path::Path;
 
-use tentpeg_tests::fuzz::{Input, TARGETS};
+use tentpeg_tests::fuzz::{Input, Reached, TARGETS};
 
 /// The most bytes of a corpus.
 const MOST_BYTES: u64 = 1 << 20;
 
+/// How far a corpus must get, by target.
+const MUST_REACH: &[(&str, &[&str])] = &[
+    (
+        "device",
+        &[
+            "enabled",
+            "not enabled",
+            "namespaces",
+            "completions",
+            "strays",
+            "events",
+            "queue pairs deleted",
+            "interrupted",
+            "recovered",
+            "removed",
+            "shut down",
+        ],
+    ),
+    (
+        "prp_sgl",
+        &[
+            "PRPs without a list",
+            "a PRP list of one page",
+            "a chained PRP list",
+            "no PRPs",
+            "an SGL of one descriptor",
+            "an SGL of one segment",
+            "a chained SGL",
+            "no SGL",
+        ],
+    ),
+    (
+        "model_commands",
+        &[
+            "admin commands that succeeded",
+            "admin commands that failed",
+            "I/O commands that succeeded",
+            "I/O commands that failed",
+            "accesses refused",
+            "violations",
+        ],
+    ),
+    ("uri_trace", &["a size", "a device", "requests", "a whole trace"]),
+];
+
 #[test]
-fn each_corpus_runs_clean_and_is_small() {
+fn each_corpus_runs_clean_is_small_and_gets_far() {
     for (name, body) in TARGETS {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
+        let mut reached = Reached::default();
         let mut bytes = 0;
         let mut seeds = 0;
         for entry in fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
@@ -19,11 +65,18 @@ fn each_corpus_runs_clean_and_is_small() {
             let seed = fs::read(&path).unwrap();
             bytes += seed.len() as u64;
             seeds += 1;
-            let outcome = std::panic::catch_unwind(|| body(&seed));
-            assert!(outcome.is_ok(), "{name}: {}", path.display());
+            match std::panic::catch_unwind(|| body(&seed)) {
+                Ok(one) => reached.add(&one),
+                Err(_) => panic!("{name}: {}", path.display()),
+            }
         }
         assert!(seeds >= 10, "{name} has {seeds} seeds");
         assert!(bytes <= MOST_BYTES, "{name} has {bytes} bytes of seeds: minimise them");
+        let must = MUST_REACH.iter().find(|(target, _)| target == name).expect("every target is listed").1;
+        for what in must {
+            assert!(reached.times(what) > 0, "{name} never reaches {what}: {reached:?}");
+        }
+        println!("{name}: {reached:?}");
     }
 }
 

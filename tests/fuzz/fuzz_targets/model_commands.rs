@@ -2,4 +2,6 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tentpeg_tests::fuzz::model_commands(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    tentpeg_tests::fuzz::model_commands(data);
+});

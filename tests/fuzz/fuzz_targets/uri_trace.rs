@@ -2,4 +2,6 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| tentpeg_tests::fuzz::uri_trace(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    tentpeg_tests::fuzz::uri_trace(data);
+});

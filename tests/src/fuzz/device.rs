@@ -209,9 +209,7 @@ impl Shared {
         if place == 0 {
             dw0 = self.admin(state, input, sqe);
         } else {
-            let mut bytes = [0; 64];
-            input.fill(&mut bytes);
-            self.mappings.write(sqe.prp1, &bytes);
+            self.mappings.write(sqe.prp1, &[how; 64]);
         }
         // Most answers are a success: else no input would get far.
         match how & 0x3F {

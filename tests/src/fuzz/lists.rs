@@ -8,7 +8,7 @@ use tentpeg_driver::queue::prp::{self, DataPointer, ListPages};
 use tentpeg_driver::queue::sgl::{self, SglSupport};
 use tentpeg_driver::spec::sgl::{SglDescriptor, SglDescriptorSubType, SglDescriptorType};
 
-use super::Input;
+use super::{Input, Reached};
 
 /// What the memory around the list pages holds.
 const GUARD: u64 = 0x4755_4152_4447_5541;
@@ -17,7 +17,7 @@ const LIST: u64 = 0x7_0000_0000;
 /// The most list pages of a run.
 const MOST_PAGES: u64 = 6;
 /// The most extents of a run.
-const MOST_EXTENTS: usize = 48;
+const MOST_EXTENTS: usize = 600;
 
 /// List pages with one guard page on either side.
 struct GuardedList {
@@ -77,7 +77,10 @@ impl Runs {
 
 /// Extents of the input: mostly such that seams lie on pages.
 fn extents(input: &mut Input, page_size: u64) -> Vec<Extent> {
-    let count = 1 + usize::from(input.u8()) % MOST_EXTENTS;
+    let count = match input.u8() {
+        many @ 0xF0.. => usize::from(many - 0xEF) * (MOST_EXTENTS / 16),
+        few => 1 + usize::from(few) % 48,
+    };
     let mut at = 0x10_0000u64;
     let mut extents = Vec::new();
     for index in 0..count {
@@ -119,7 +122,8 @@ fn extents(input: &mut Input, page_size: u64) -> Vec<Extent> {
 /// # Panics
 /// When what the device finds is not what the extents say, when memory beside the list is written, or when extents are
 /// refused that have a list, or taken that have none.
-pub fn prp_sgl(data: &[u8]) {
+pub fn prp_sgl(data: &[u8]) -> Reached {
+    let mut reached = Reached::default();
     let mut input = Input::new(data);
     let page_size = input.choice(&[4096u64, 8192, 16384, 65536]);
     let pages = u64::from(input.u8()) % (MOST_PAGES + 1);
@@ -129,11 +133,12 @@ pub fn prp_sgl(data: &[u8]) {
     };
     let max_transfer = 1 << (12 + input.u8() % 16);
     let extents = extents(&mut input, page_size);
-    check_prps(&extents, page_size, pages);
-    check_sgl(&extents, support, max_transfer, page_size, pages);
+    reached.note(check_prps(&extents, page_size, pages), 1);
+    reached.note(check_sgl(&extents, support, max_transfer, page_size, pages), 1);
+    reached
 }
 
-fn check_prps(extents: &[Extent], page_size: u64, pages: u64) {
+fn check_prps(extents: &[Extent], page_size: u64, pages: u64) -> &'static str {
     let mut list = GuardedList::new(page_size, pages);
     let built = list.lend(|pages| prp::build(extents, page_size, || pages));
     let entries = prp_entries(extents, page_size);
@@ -144,12 +149,20 @@ fn check_prps(extents: &[Extent], page_size: u64, pages: u64) {
             assert!(entries <= 1 || entries <= room, "{entries} entries, {room} places");
             let len = extents.iter().map(|extent| extent.len).sum();
             assert_eq!(walk_prps(&list, pointer, len), Runs::of(extents));
+            match entries {
+                0 | 1 => "PRPs without a list",
+                _ if entries <= page_size / 8 => "a PRP list of one page",
+                _ => "a chained PRP list",
+            }
         }
-        Err(error) => assert!(entries.is_none_or(|entries| entries > room.max(1)), "{error}: {extents:?}"),
+        Err(error) => {
+            assert!(entries.is_none_or(|entries| entries > room.max(1)), "{error}: {extents:?}");
+            "no PRPs"
+        }
     }
 }
 
-fn check_sgl(extents: &[Extent], support: SglSupport, max_transfer: u64, page_size: u64, pages: u64) {
+fn check_sgl(extents: &[Extent], support: SglSupport, max_transfer: u64, page_size: u64, pages: u64) -> &'static str {
     let mut list = GuardedList::new(page_size, pages);
     let built = list.lend(|pages| sgl::build(extents, support, max_transfer, page_size, pages));
     let most = u64::from(support.max_descriptors.unwrap_or(u32::MAX));
@@ -166,8 +179,16 @@ fn check_sgl(extents: &[Extent], support: SglSupport, max_transfer: u64, page_si
         Ok(first) => {
             assert!(possible, "{extents:?} have no SGL");
             assert_eq!(walk_sgl(&list, first, count), Runs::of(extents));
+            match count {
+                1 => "an SGL of one descriptor",
+                _ if count <= per_page => "an SGL of one segment",
+                _ => "a chained SGL",
+            }
         }
-        Err(error) => assert!(!possible, "{error}: {extents:?}"),
+        Err(error) => {
+            assert!(!possible, "{error}: {extents:?}");
+            "no SGL"
+        }
     }
 }
 

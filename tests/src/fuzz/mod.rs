@@ -12,17 +12,19 @@ mod input;
 mod lists;
 mod mappings;
 mod model_commands;
+mod reached;
 mod script;
 mod uri_trace;
 
 pub use input::Input;
 pub use lists::prp_sgl;
 pub use model_commands::model_commands;
+pub use reached::Reached;
 pub use script::device;
 pub use uri_trace::uri_trace;
 
-/// A target's body.
-pub type Body = fn(&[u8]);
+/// A target's body. It says how far the input got, so that a corpus which gets nowhere is found out.
+pub type Body = fn(&[u8]) -> Reached;
 
 /// The targets, by name.
 pub const TARGETS: &[(&str, Body)] =

@@ -14,7 +14,7 @@ use tentpeg_driver::spec::command::{QueuePriority, Sqe};
 use tentpeg_driver::spec::registers::{Aqa, Cc, DoorbellKind, doorbell_offset, offset};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::Input;
+use super::{Input, Reached};
 
 /// Bytes of a page, and of the guards on either side of what is mapped.
 const PAGE: usize = 4096;
@@ -89,12 +89,13 @@ struct Host {
 ///
 /// # Panics
 /// When the model writes to what is not mapped for it to write, or calls unmapped what is mapped.
-pub fn model_commands(data: &[u8]) {
+pub fn model_commands(data: &[u8]) -> Reached {
+    let mut reached = Reached::default();
     let mut input = Input::new(data);
     let config = config(&mut input);
     let dstrd = config.dstrd;
     let iommu = SoftwareIommu::new();
-    let Ok(model) = Model::new(config, Drive::Stepped, &iommu) else { return };
+    let Ok(model) = Model::new(config, Drive::Stepped, &iommu) else { return reached };
     let (function, space) = (model.function(), iommu.space());
     let region = |access| space.register(Middle::new(), access).expect("an empty address space");
     let pairs =
@@ -116,6 +117,14 @@ pub fn model_commands(data: &[u8]) {
         host.model.turn();
     }
     host.check(&space);
+    let counters = host.model.counters();
+    reached.note("admin commands that succeeded", counters.admin_cqes - counters.admin_errors);
+    reached.note("admin commands that failed", counters.admin_errors);
+    reached.note("I/O commands that succeeded", counters.io_cqes - counters.io_errors);
+    reached.note("I/O commands that failed", counters.io_errors);
+    reached.note("accesses refused", counters.faults);
+    reached.note("violations", host.model.violations().len() as u64);
+    reached
 }
 
 fn config(input: &mut Input) -> ModelConfig {

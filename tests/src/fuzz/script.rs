@@ -15,9 +15,9 @@ use tentpeg_driver::spec::command::{
     CommitAction, DatasetManagementRange, SanitizeAction, SecureEraseSettings, SelfTestCode, Sqe,
 };
 
-use super::Input;
 use super::device::Device;
 use super::mappings::Mappings;
+use super::{Input, Reached};
 
 /// The most steps of a run, over all lives of its controller.
 const STEPS: usize = 64;
@@ -42,6 +42,7 @@ struct Script {
     next_token: u32,
     now: u32,
     steps: usize,
+    reached: Reached,
 }
 
 /// Enables controllers and works with them, whatever the device answers.
@@ -49,22 +50,33 @@ struct Script {
 /// # Panics
 /// When the driver breaks a promise: a command that ends twice or was never issued, a doorbell while CC.EN is 0 or out
 /// of its queue, a mapping that is left.
-pub fn device(data: &[u8]) {
+pub fn device(data: &[u8]) -> Reached {
     let input = Arc::new(Mutex::new(Input::new(data)));
     let mappings = Arc::new(Mappings::default());
     let device = Arc::new(Device::new(Arc::clone(&input), Arc::clone(&mappings)));
     let memory = HostMemory::allocate_on(DATA, PageSize::Ordinary).expect("memory");
     let data = device.dma().register(memory, Access::all()).expect("an empty address space");
-    let mut script =
-        Script { input, device, data, lanes: Vec::new(), namespace: None, next_token: 0, now: 0, steps: 0 };
+    let mut script = Script {
+        input,
+        device,
+        data,
+        lanes: Vec::new(),
+        namespace: None,
+        next_token: 0,
+        now: 0,
+        steps: 0,
+        reached: Reached::default(),
+    };
     for _ in 0..LIVES {
         script.life();
         if script.is_over() {
             break;
         }
     }
+    let reached = std::mem::take(&mut script.reached);
     drop(script);
     assert_eq!(mappings.count(), 0, "mappings are left");
+    reached
 }
 
 impl Script {
@@ -100,7 +112,15 @@ impl Script {
             ..ControllerConfig::default()
         };
         let function: Arc<dyn Function> = self.device.clone();
-        let Ok(mut controller) = Controller::enable(function, config) else { return };
+        let Ok(mut controller) = Controller::enable(function, config) else {
+            return self.reached.note("not enabled", 1);
+        };
+        self.reached.note("enabled", 1);
+        // What most lives begin with, so that commands have a queue and a namespace.
+        if self.byte() < 0xE0 {
+            self.look(&mut controller);
+            self.create(&mut controller, size);
+        }
         while !self.is_over() && controller.removed().is_none() {
             self.steps += 1;
             let step = self.byte();
@@ -110,7 +130,7 @@ impl Script {
             self.step(&mut controller, step);
         }
         if self.byte() & 1 == 0 {
-            let _ = controller.shutdown();
+            self.reached.note("shut down", u64::from(controller.shutdown().is_ok()));
         } else {
             drop(controller);
         }
@@ -122,32 +142,40 @@ impl Script {
             0 | 1 => self.submit_io(step),
             2 => self.submit(step),
             3..5 => self.poll(step),
-            5 if self.lanes.len() < 4 => {
-                if let Ok(pair) = controller.create_queue_pair(u32::from(step >> 4) + 2) {
-                    self.lanes.push(Lane { pair, in_flight: HashSet::new() });
-                }
-            }
+            5 => self.create(controller, step),
             6 => {
                 if let Some(number) = usize::from(step).checked_rem(self.lanes.len()) {
                     let mut lane = self.lanes.swap_remove(number);
-                    let _ = controller.delete_queue_pair(&mut lane.pair);
+                    let deleted = controller.delete_queue_pair(&mut lane.pair).is_ok();
+                    self.reached.note("queue pairs deleted", u64::from(deleted));
                 }
             }
             7 => self.attend(controller),
             8 => self.device.act(),
             9 => self.ask(controller),
-            10 => {
-                let Ok(namespaces) = controller.namespaces() else { return };
-                assert!(namespaces.len() <= 16);
-                for namespace in namespaces {
-                    if let Ok(limits) = namespace.limits {
-                        assert!(limits.max_transfer() <= controller.limits().max_transfer);
-                        assert!(limits.max_blocks() > 0 && limits.lba_size().is_power_of_two());
-                        self.namespace = Some(namespace);
-                    }
-                }
-            }
+            10 => self.look(controller),
             _ => self.device.act(),
+        }
+    }
+
+    fn create(&mut self, controller: &mut Controller, size: u8) {
+        if self.lanes.len() < 4
+            && let Ok(pair) = controller.create_queue_pair(u32::from(size >> 4) + 2)
+        {
+            self.lanes.push(Lane { pair, in_flight: HashSet::new() });
+        }
+    }
+
+    fn look(&mut self, controller: &mut Controller) {
+        let Ok(namespaces) = controller.namespaces() else { return };
+        assert!(namespaces.len() <= 16);
+        for namespace in namespaces {
+            if let Ok(limits) = namespace.limits {
+                assert!(limits.max_transfer() <= controller.limits().max_transfer);
+                assert!(limits.max_blocks() > 0 && limits.lba_size().is_power_of_two());
+                self.namespace = Some(namespace);
+                self.reached.note("namespaces", 1);
+            }
         }
     }
 
@@ -209,6 +237,7 @@ impl Script {
                 let mut delivered = 0;
                 if let Ok(count) = controller.poll_events(|_| delivered += 1) {
                     assert_eq!(count, delivered);
+                    self.reached.note("events", delivered as u64);
                 }
             }
         }
@@ -219,7 +248,8 @@ impl Script {
         let Some(number) = usize::from(step >> 4).checked_rem(self.lanes.len()) else { return };
         let Some(Namespace { nsid, limits: Ok(limits), .. }) = self.namespace.clone() else { return };
         let how = self.long();
-        let (slba, nlb) = (how >> 32, 1 + (how as u32 & 0xF));
+        // The fuzzer's namespaces have 1,024 blocks, where it does not say otherwise.
+        let (slba, nlb) = (how >> 32 & 0x47F, 1 + (how as u32 & 0xF));
         let extents = self.extents(how >> 8, u64::from(nlb) * limits.lba_size());
         let ranges = self.ranges(&limits, slba, nlb);
         let command = match (how >> 4 & 7, &ranges) {
@@ -293,10 +323,12 @@ impl Script {
 
     fn poll(&mut self, step: u8) {
         for Lane { pair, in_flight } in &mut self.lanes {
-            pair.poll(usize::from(step >> 4) + 1, |completion| {
+            let ended = pair.poll(usize::from(step >> 4) + 1, |completion| {
                 assert!(in_flight.remove(&completion.token), "command {} ended twice", completion.token);
             });
             assert_eq!(pair.free_slots() + in_flight.len(), pair.slots());
+            self.reached.note("completions", ended as u64);
+            self.reached.note("strays", pair.anomalies().total());
         }
     }
 
@@ -305,6 +337,9 @@ impl Script {
         let mut interrupted = Vec::new();
         let mut pairs: Vec<&mut QueuePair<u32>> = self.lanes.iter_mut().map(|lane| &mut lane.pair).collect();
         let attended = controller.attend(&mut pairs, self.now, |token| interrupted.push(token));
+        self.reached.note("interrupted", interrupted.len() as u64);
+        self.reached.note("recovered", u64::from(matches!(attended, Attended::Recovered { .. })));
+        self.reached.note("removed", u64::from(matches!(attended, Attended::Removed { .. })));
         for token in interrupted {
             let ended: usize = self.lanes.iter_mut().map(|lane| usize::from(lane.in_flight.remove(&token))).sum();
             assert_eq!(ended, 1, "command {token} was interrupted, and had ended");
