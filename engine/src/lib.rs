@@ -29,6 +29,7 @@
 
 mod admission;
 mod batch;
+pub mod blocks;
 mod byte_size;
 mod counters;
 mod device;
