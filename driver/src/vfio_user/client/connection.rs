@@ -72,8 +72,7 @@ impl Connection {
     ) -> Result<Message, VfioUserError> {
         let mut state = self.lock();
         let State::Open { socket, next_id } = &mut *state else { return Err(VfioUserError::Closed { what }) };
-        let header = Header::command(*next_id, command, payload.iter().map(|part| part.len()).sum());
-        *next_id = next_id.wrapping_add(1);
+        let header = next_header(next_id, command, payload);
         let limit = self.config.answer_timeout;
         let answered = socket.send(header, payload, file, &Wait::new(what, limit)).and_then(|()| {
             let wait = Wait::new(what, limit);
@@ -100,9 +99,8 @@ impl Connection {
         if !wanted() {
             return;
         }
-        let header = Header::command(*next_id, command, payload.iter().map(|part| part.len()).sum());
+        let header = next_header(next_id, command, payload);
         let header = Header { flags: header.flags | Header::NO_REPLY, ..header };
-        *next_id = next_id.wrapping_add(1);
         if let Err(error) = socket.send(header, payload, None, &Wait::new(what, self.config.answer_timeout)) {
             self.end_in(&mut state, &error.to_string());
         }
@@ -202,6 +200,13 @@ impl Drop for Connection {
         // Regions are gone before: they hold the address space, which holds the connection.
         self.end("its function was dropped");
     }
+}
+
+/// The header of a command under an identifier of its own.
+fn next_header(next_id: &mut u16, command: u16, payload: &[&[u8]]) -> Header {
+    let header = Header::command(*next_id, command, payload.iter().map(|part| part.len()).sum());
+    *next_id = next_id.wrapping_add(1);
+    header
 }
 
 fn check_reply(asked: &Header, reply: &Header) -> Result<(), ProtocolError> {
