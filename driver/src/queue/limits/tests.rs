@@ -97,6 +97,15 @@ fn protection_that_cannot_be() {
 }
 
 #[test]
+fn a_controller_says_whether_it_has_extended_formats() {
+    for ctratt in [Ctratt::empty(), Ctratt::EXTENDED_LBA_FORMATS] {
+        let controller = IdentifyController { ctratt, ..IdentifyController::default() };
+        let limits = ControllerLimits::identified(cap(127, 0), 4096, &controller, None).unwrap();
+        assert_eq!(limits.extended_lba_formats, !ctratt.is_empty());
+    }
+}
+
+#[test]
 fn limits_of_optional_commands_count_pages_too() {
     let cap = cap(127, 1);
     let mut controller =
@@ -111,6 +120,17 @@ fn limits_of_optional_commands_count_pages_too() {
     assert_eq!(none.oncs, controller.oncs);
     assert_eq!(some.oncs, controller.oncs | Oncs::DATASET_MANAGEMENT, "its limits say that it is there");
     assert_eq!((some.max_ranges, some.max_range_blocks, some.max_dataset_blocks), (5, 6, 7));
+    let plain = IdentifyControllerNvm::default();
+    for one in [
+        IdentifyControllerNvm { dmrl: 1, ..plain.clone() },
+        IdentifyControllerNvm { dmrsl: 1, ..plain.clone() },
+        IdentifyControllerNvm { dmsl: 1, ..plain },
+    ] {
+        for oncs in [Oncs::empty(), Oncs::DATASET_MANAGEMENT] {
+            let controller = IdentifyController { oncs, ..IdentifyController::default() };
+            assert_eq!(OptionalCommands::of(cap, &controller, Some(&one)).oncs, Oncs::DATASET_MANAGEMENT);
+        }
+    }
     controller.oncs |= Oncs::MAXIMUM_WRITE_ZEROES_WITH_DEALLOCATE;
     assert_eq!(OptionalCommands::of(cap, &controller, Some(&nvm)).max_write_zeroes_deallocate, 64 << 10);
 }
