@@ -97,6 +97,17 @@ fn protection_that_cannot_be() {
 }
 
 #[test]
+fn a_namespace_has_its_size_in_blocks_and_in_bytes() {
+    let controller = ControllerLimits::new(cap(127, 1), 8192, 3).unwrap();
+    let limits = controller.namespace(&namespace(9, 0, 1 << 40)).unwrap();
+    assert_eq!((limits.page_size(), limits.lba_size(), limits.lba_shift()), (8192, 512, 9));
+    assert_eq!((limits.nsze(), limits.capacity()), (1 << 40, 1 << 49));
+    assert_eq!((limits.max_blocks(), limits.max_transfer()), (128, 64 << 10));
+    let huge = controller.namespace(&namespace(12, 0, 1 << 52)).unwrap();
+    assert_eq!(huge.capacity(), u64::MAX, "it saturates");
+}
+
+#[test]
 fn a_controller_says_whether_it_has_extended_formats() {
     for ctratt in [Ctratt::empty(), Ctratt::EXTENDED_LBA_FORMATS] {
         let controller = IdentifyController { ctratt, ..IdentifyController::default() };
