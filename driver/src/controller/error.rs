@@ -65,6 +65,12 @@ pub enum ControllerError {
         /// What was waited for.
         wait: Wait,
     },
+    /// Device: it was reset by somebody else, or has been stopped.
+    #[error("the controller is not ready: CSTS.RDY is 0 ({csts:#010x})")]
+    NotReady {
+        /// CSTS as it was read.
+        csts: u32,
+    },
     /// Device: an admin command ended in an error.
     #[error("{command} ended with {status}")]
     Command {
