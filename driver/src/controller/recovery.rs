@@ -92,7 +92,8 @@ pub enum Attended {
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
     pub(super) counters: RecoveryCounters,
-    next_health: u32,
+    /// When the registers were last looked at, by the owner's clock, which may have begun anywhere.
+    last_health: Option<u32>,
     /// What ended its reach, when it has been given up.
     pub(super) removed: Option<ReachEnd>,
 }
@@ -295,11 +296,12 @@ impl Controller {
                 pair.note_abort(cid);
             }
         }
-        if now.wrapping_sub(self.recovery.next_health) as i32 >= 0 {
-            self.recovery.next_health = now.wrapping_add(milliseconds(self.config.recovery.health_interval));
-            return self.ill();
+        let interval = milliseconds(self.config.recovery.health_interval);
+        if self.recovery.last_health.is_some_and(|last| now.wrapping_sub(last) < interval) {
+            return None;
         }
-        None
+        self.recovery.last_health = Some(now);
+        self.ill()
     }
 
     /// What the registers say against the controller.

@@ -23,14 +23,15 @@ pub(super) struct Watch {
     device: SharedDevice,
     started: Instant,
     turns: u32,
-    next: u32,
+    /// When it last looked at the controller.
+    last: Option<u32>,
     /// The controller has been given up.
     removed: bool,
 }
 
 impl Watch {
     pub(super) fn new(device: SharedDevice) -> Self {
-        Self { device, started: Instant::now(), turns: 0, next: 0, removed: false }
+        Self { device, started: Instant::now(), turns: 0, last: None, removed: false }
     }
 
     /// Whether it is time to look at the clock: after some busy turns, or after any other.
@@ -50,10 +51,11 @@ impl Lane {
         }
         let now = self.watch.started.elapsed().as_millis() as u32;
         self.pair.set_now(now);
-        if (now.wrapping_sub(self.watch.next) as i32) < 0 {
+        // The clock wraps after seven weeks, in which a lane may not have been turned.
+        if self.watch.last.is_some_and(|last| now.wrapping_sub(last) < INTERVAL) {
             return;
         }
-        self.watch.next = now.wrapping_add(INTERVAL);
+        self.watch.last = Some(now);
         let mut interrupted: Vec<CommandTasks> = Vec::new();
         let attended = match &mut *lock(&self.watch.device) {
             Some(device) => device.controller.attend(&mut [&mut self.pair], now, |token| interrupted.push(token)),

@@ -327,6 +327,21 @@ fn an_admin_queue_that_is_lost_is_a_reason_to_recover() {
     rig.works();
 }
 
+/// The owner's clock is a count of milliseconds that began anywhere, and may not have been looked at for weeks.
+#[test]
+fn registers_are_looked_at_whatever_the_clock_says() {
+    for (first, later) in [(1 << 31, 0), (u32::MAX - 5, 0), (0, (1 << 31) + 1000), (7, 1 << 31)] {
+        let mut rig = rig();
+        if later != 0 {
+            assert!(matches!(rig.attend(first).0, Attended::Fine));
+        }
+        rig.model.faults().arm(At::Now, Life::Fatal);
+        let (attended, _) = rig.attend(first.wrapping_add(later));
+        assert!(matches!(attended, Attended::Recovered { .. }), "at {first} and {later} after that: {attended:?}");
+        rig.works();
+    }
+}
+
 /// Field failure 2: an admin command is not waited for where there is nobody who could complete it.
 #[test]
 fn an_admin_command_does_not_wait_for_a_controller_that_is_not_well() {
