@@ -111,8 +111,7 @@ fn quirks_of(config: &ControllerConfig) -> Quirks {
 }
 
 /// Tells the controller to get ready for power off, and waits until it is.
-pub(super) fn shut_down(function: &dyn Function, cc: Cc, limit: Duration) -> Result<(), ControllerError> {
-    let cap = Cap::from_bits(function.read_u64(offset::CAP));
+pub(super) fn shut_down(function: &dyn Function, cap: Cap, cc: Cc, limit: Duration) -> Result<(), ControllerError> {
     function.write_u32(offset::CC, cc.with_shn(ShutdownNotification::NORMAL).bits());
     wait_for(function, cap, limit, Wait::ShutdownComplete, |csts| csts.shst() == ShutdownStatus::COMPLETE)
 }
@@ -145,7 +144,9 @@ fn wait_for(
     let found = deadline.wait(function, || {
         last = function.read_u32(offset::CSTS);
         let csts = Csts::from_bits(last);
-        (last == u32::MAX || csts.cfs() || reached(csts)).then_some(csts)
+        // All zeroes are the state before RDY, and what a missing device can read as: CAP tells.
+        let gone = last == u32::MAX || last == 0 && still_there(function, cap, last).is_err();
+        (gone || csts.cfs() || reached(csts)).then_some(csts)
     });
     let Some(csts) = found else {
         still_there(function, cap, last)?;

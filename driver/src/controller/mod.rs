@@ -242,7 +242,7 @@ impl Controller {
         }
         // RTD3E is in microseconds, 0 where it is not said (Identify Controller, bytes 91:88).
         let said = Duration::from_micros(self.identify.rtd3e.into()).min(self.config.longest_wait);
-        let shut = enable::shut_down(&*self.function, self.cc, said.max(self.config.shutdown_timeout));
+        let shut = enable::shut_down(&*self.function, self.cap, self.cc, said.max(self.config.shutdown_timeout));
         let how = self.stop_reach().how();
         shut.and(if how == ReachEnd::NotReady { Ok(()) } else { Err(ControllerError::Stopped { how }) })
     }

@@ -386,3 +386,13 @@ fn no_admin_doorbell_is_rung_after_a_reset_that_was_not_ours() {
         assert_eq!(rig.model.violations(), []);
     }
 }
+
+#[test]
+fn a_shutdown_of_a_controller_that_is_gone_does_not_wait_and_says_so() {
+    let rig = rig();
+    rig.between.bend(|bent| bent.all_zeroes = true);
+    let before = rig.between.time();
+    let error = rig.controller.shutdown().unwrap_err();
+    assert!(matches!(error, ControllerError::Gone { cap: 0, .. }), "{error}");
+    assert!(rig.between.time() - before < Duration::from_secs(1), "it was waited through");
+}
