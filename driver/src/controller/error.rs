@@ -162,8 +162,8 @@ pub enum ControllerError {
     /// Host: no memory for a queue.
     #[error(transparent)]
     QueuePair(#[from] QueuePairError),
-    /// Device: CSTS.RDY did not follow CC.EN, so that its reach of memory was ended by other means.
-    #[error("the controller did not stop by itself; its reach of memory was ended by {how}")]
+    /// Device: it did not stop by itself, or was stopped before: its reach of memory was ended in another way.
+    #[error("the controller was not shut down in the orderly way: its reach of memory was ended by {how}")]
     Stopped {
         /// What ended it.
         how: ReachEnd,

@@ -113,8 +113,8 @@ pub struct Controller {
     granted: u16,
     /// Which queue identifiers are in use; index 0 is identifier 1.
     in_use: Vec<bool>,
-    /// Whether EN has been cleared and RDY seen to follow.
-    stopped: bool,
+    /// What ended its reach of memory, where that has been ended.
+    stopped: Option<ReachEnd>,
     recovery: Recovery,
     /// Doorbells in memory, where the controller knows of them.
     doorbell_buffers: Option<Arc<DoorbellBuffers>>,
@@ -137,7 +137,7 @@ impl Controller {
             event_counters: EventCounters::default(),
             granted: 0,
             in_use: Vec::new(),
-            stopped: false,
+            stopped: None,
             recovery: Recovery::default(),
             doorbell_buffers: None,
             function,
@@ -235,10 +235,11 @@ impl Controller {
     /// Shuts the controller down in the orderly way, so that nothing in its caches is lost, and ends its reach.
     ///
     /// # Errors
-    /// [`ControllerError`] when it does not follow in time; its reach has ended all the same.
+    /// [`ControllerError`] when it does not follow in time, or has been stopped before; its reach has ended all the same.
     pub fn shutdown(mut self) -> Result<(), ControllerError> {
-        if self.stopped {
-            return Ok(());
+        if let Some(how) = self.stopped {
+            // What was in its caches may be lost.
+            return Err(ControllerError::Stopped { how });
         }
         // RTD3E is in microseconds, 0 where it is not said (Identify Controller, bytes 91:88).
         let said = Duration::from_micros(self.identify.rtd3e.into()).min(self.config.longest_wait);
@@ -260,7 +261,7 @@ impl Controller {
 
 impl Drop for Controller {
     fn drop(&mut self) {
-        if !self.stopped {
+        if self.stopped.is_none() {
             self.stop_reach();
         }
     }

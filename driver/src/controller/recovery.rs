@@ -169,10 +169,10 @@ impl Controller {
     /// Ends the controller's reach of memory, by the mildest step that works. It always ends: the last step needs
     /// nothing from the device.
     pub fn stop_reach(&mut self) -> ReachEnded {
-        self.stopped = true;
         // First of all: from here on no lane can ring while EN or RDY is 0.
         self.function.revoke_doorbells();
         let how = self.mildest_stop();
+        self.stopped = Some(how);
         let counters = &mut self.recovery.counters;
         match how {
             ReachEnd::NotReady => counters.resets += 1,
@@ -210,7 +210,7 @@ impl Controller {
     /// Enables the controller anew and makes `pairs` known to it.
     fn restart<T: Copy + Default>(&mut self, pairs: &mut [&mut QueuePair<T>]) -> Result<(), ControllerError> {
         let started = enable::enable(&self.function, &self.config)?;
-        self.stopped = false;
+        self.stopped = None;
         self.cc = started.cc;
         self.keep_event_counters();
         self.admin = AdminQueue::new(Arc::clone(&self.function), started.pair, self.config.admin_timeout)?;

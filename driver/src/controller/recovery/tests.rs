@@ -396,3 +396,11 @@ fn a_shutdown_of_a_controller_that_is_gone_does_not_wait_and_says_so() {
     assert!(matches!(error, ControllerError::Gone { cap: 0, .. }), "{error}");
     assert!(rig.between.time() - before < Duration::from_secs(1), "it was waited through");
 }
+
+#[test]
+fn a_shutdown_after_a_stop_says_that_it_was_none() {
+    let mut rig = rig();
+    rig.controller.stop_reach();
+    let error = rig.controller.shutdown().unwrap_err();
+    assert!(matches!(error, ControllerError::Stopped { how: ReachEnd::NotReady }), "{error}");
+}
