@@ -79,7 +79,7 @@ pub enum Attended {
         /// Why it was stopped.
         reason: String,
     },
-    /// The controller is given up. Its pairs are empty, and nothing can be submitted any more.
+    /// The controller is given up. Its pairs are empty; what is submitted all the same is given back the next time.
     Removed {
         /// What ended its reach.
         how: ReachEnd,
@@ -121,8 +121,12 @@ impl Controller {
         now: u32,
         mut interrupted: impl FnMut(T),
     ) -> Attended {
-        if self.recovery.removed.is_some() {
-            return Attended::Fine;
+        if let Some(how) = self.recovery.removed {
+            // For ever: what is in its pairs goes nowhere, whoever stopped it, and whenever it was submitted.
+            return match self.give_back(pairs, &ReachEnded::by(how), &mut interrupted) {
+                0 => Attended::Fine,
+                _ => Attended::Removed { how, reason: "the controller had been given up before".to_owned() },
+            };
         }
         for pair in &mut *pairs {
             pair.set_now(now);
@@ -142,13 +146,7 @@ impl Controller {
     ) -> Attended {
         let mut ended = self.stop_reach();
         let first = ended.how();
-        let counters = &mut self.recovery.counters;
-        for pair in &mut *pairs {
-            pair.interrupt(&ended, |token| {
-                counters.interrupted += 1;
-                interrupted(token);
-            });
-        }
+        self.give_back(pairs, &ended, interrupted);
         let mut last = reason.clone();
         for _ in 0..self.config.recovery.restarts {
             if self.recovery.removed.is_some() {
@@ -164,6 +162,24 @@ impl Controller {
             self.recovery.removed = Some(ended.how());
         }
         Attended::Removed { how: ended.how(), reason: last }
+    }
+
+    /// Gives back what is in flight. How many commands that were.
+    fn give_back<T: Copy + Default>(
+        &mut self,
+        pairs: &mut [&mut QueuePair<T>],
+        ended: &ReachEnded,
+        interrupted: &mut impl FnMut(T),
+    ) -> u64 {
+        let mut count = 0;
+        for pair in pairs {
+            pair.interrupt(ended, |token| {
+                count += 1;
+                interrupted(token);
+            });
+        }
+        self.recovery.counters.interrupted += count;
+        count
     }
 
     /// Ends the controller's reach of memory, by the mildest step that works. It always ends: the last step needs

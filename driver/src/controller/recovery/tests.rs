@@ -404,3 +404,21 @@ fn a_shutdown_after_a_stop_says_that_it_was_none() {
     let error = rig.controller.shutdown().unwrap_err();
     assert!(matches!(error, ControllerError::Stopped { how: ReachEnd::NotReady }), "{error}");
 }
+
+/// A controller that is given up takes nothing: what is submitted all the same ends at the next look.
+#[test]
+fn what_is_submitted_to_a_removed_controller_ends() {
+    let mut rig = rig();
+    rig.submit(0..2);
+    rig.between.bend(|bent| bent.all_ones = true);
+    // Whoever stopped it may have dropped the proof.
+    let _ = rig.controller.stop_reach();
+    assert_eq!(rig.controller.removed(), Some(ReachEnd::CutOff));
+    rig.submit(2..4);
+    let (attended, mut interrupted) = rig.attend(1000);
+    interrupted.sort_unstable();
+    assert_eq!(interrupted, [0, 1, 2, 3], "each ends once");
+    assert!(matches!(attended, Attended::Removed { how: ReachEnd::CutOff, .. }), "{attended:?}");
+    let (attended, interrupted) = rig.attend(1001);
+    assert!(matches!(attended, Attended::Fine) && interrupted.is_empty());
+}
