@@ -297,8 +297,14 @@ impl Controller {
             }
         }
         let command_limit = milliseconds(self.config.recovery.command_timeout);
-        for pair in &mut *pairs {
+        // Aborts are waited for one by one, and nobody takes completions meanwhile. Those that are not asked for in time
+        // are the next look's, which first sees whether the others have helped.
+        let begun = self.function.now();
+        'aborts: for pair in &mut *pairs {
             while let Some(cid) = pair.overdue(command_limit) {
+                if self.function.now().saturating_duration_since(begun) >= self.config.recovery.abort_timeout {
+                    break 'aborts;
+                }
                 self.recovery.counters.aborts += 1;
                 match self.admin.execute(Sqe::abort(pair.qid(), cid)) {
                     // Bit 0 of the result is 0 where the command was aborted (Base 2.1, 5.1.1).

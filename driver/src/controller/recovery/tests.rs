@@ -422,3 +422,29 @@ fn what_is_submitted_to_a_removed_controller_ends() {
     let (attended, interrupted) = rig.attend(1001);
     assert!(matches!(attended, Attended::Fine) && interrupted.is_empty());
 }
+
+/// Aborts are waited for one by one, and meanwhile nobody takes completions: all of them together have the deadline of
+/// the step.
+#[test]
+fn slow_aborts_of_many_commands_have_one_deadline() {
+    let recovery = RecoveryConfig { abort_timeout: Duration::from_millis(50), ..RecoveryConfig::default() };
+    let overdue = recovery.command_timeout.as_millis() as u32 + 1;
+    let admin_timeout = Duration::from_millis(100);
+    let mut rig = rig_with(ControllerConfig { admin_timeout, recovery, ..ControllerConfig::default() });
+    let rule = |queue, opcode, action| Rule { queue, opcode, when: When::Next(100), action };
+    rig.model.faults().add(rule(CommandQueue::Io, None, Action::Drop { execute: false }));
+    let slow = Action::Delay { turns: 300 };
+    rig.model.faults().add(rule(CommandQueue::Admin, Some(AdminOpcode::ABORT.raw()), slow));
+    rig.submit(0..15);
+    let before = rig.between.time();
+    let (attended, _) = rig.attend(overdue);
+    assert!(matches!(attended, Attended::Fine), "{attended:?}");
+    let took = rig.between.time() - before;
+    assert!(took < Duration::from_millis(50) + admin_timeout, "the aborts took {took:?}");
+    let aborts = rig.controller.recovery_counters().aborts;
+    assert!((1..15).contains(&aborts), "{aborts}");
+    // The next look goes on from there, or, as here, does what comes after an abort.
+    let (attended, interrupted) = rig.attend(overdue + 51);
+    assert!(matches!(attended, Attended::Recovered { .. }), "{attended:?}");
+    assert_eq!(interrupted.len(), 15);
+}
