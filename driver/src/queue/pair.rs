@@ -307,6 +307,12 @@ impl<T: Copy + Default> QueuePair<T> {
         self.slots.note_abort(cid, self.now);
     }
 
+    /// Has the end of a command told to nobody: whoever submitted it on a pair that was lent has given up waiting. Its
+    /// slot and its list pages stay in quarantine until it ends, as those of any other.
+    pub(crate) fn disown(&mut self, cid: Cid) {
+        self.slots.disown(cid);
+    }
+
     /// Ends every command in flight without a completion, and gives each one's token. A slot and its memory are in
     /// quarantine until then: only the end of the controller's reach lets go of them (invariant 2).
     pub fn interrupt(&mut self, _ended: &ReachEnded, interrupted: impl FnMut(T)) {
@@ -352,6 +358,7 @@ impl<T: Copy + Default> QueuePair<T> {
             Stray::OutOfRange => self.anomalies.out_of_range_cid += 1,
             Stray::NotInFlight => self.anomalies.unknown_cid += 1,
             Stray::Stale => self.anomalies.stale_cid += 1,
+            Stray::Disowned => self.counters.completions += 1,
         }
     }
 
