@@ -89,6 +89,9 @@ pub struct Anomalies {
     pub unknown_cid: u64,
     /// The CID is of a former command of a slot that is in use again.
     pub stale_cid: u64,
+    /// The submission queue identifier is not this pair's: queues count their CIDs alike, and the command that ended is
+    /// another queue's.
+    pub wrong_sqid: u64,
     /// The head pointer lies outside the submission queue; the completion itself was taken.
     pub bad_sqhd: u64,
 }
@@ -96,7 +99,7 @@ pub struct Anomalies {
 impl Anomalies {
     /// How many there were in all.
     pub fn total(&self) -> u64 {
-        self.out_of_range_cid + self.unknown_cid + self.stale_cid + self.bad_sqhd
+        self.out_of_range_cid + self.unknown_cid + self.stale_cid + self.wrong_sqid + self.bad_sqhd
     }
 }
 
@@ -270,6 +273,10 @@ impl<T: Copy + Default> QueuePair<T> {
             let Some(cqe) = self.completion.pop(self.memory.view()) else {
                 break;
             };
+            if cqe.sqid != self.qid {
+                self.anomalies.wrong_sqid += 1;
+                continue;
+            }
             if !self.submission.holds(cqe.sqhd) {
                 self.anomalies.bad_sqhd += 1;
             }
