@@ -62,7 +62,7 @@ pub struct ControllerConfig {
     pub shutdown_timeout: Duration,
     /// The least wait for CSTS.RDY to follow CC.EN: a controller that says CAP.TO = 0 is still given that time.
     pub least_ready_timeout: Duration,
-    /// The longest wait that a controller may ask for (CAP.TO, CRTO.CRWMT, RTD3E): what it says can be hours.
+    /// The longest wait that a controller may ask for (CAP.TO, CRTO.CRWMT, RTD3E, MTFA): what it says can be hours.
     pub longest_wait: Duration,
     /// When recovery begins, and how often its steps are tried.
     pub recovery: RecoveryConfig,
