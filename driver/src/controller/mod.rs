@@ -129,7 +129,7 @@ impl Controller {
         let started = enable::enable(&function, &config)?;
         let mut controller = Self {
             limits: started.limits,
-            admin: AdminQueue::new(Arc::clone(&function), started.pair, config.admin_timeout)?,
+            admin: started.admin,
             cap: started.cap,
             cc: started.cc,
             identify: Box::new(IdentifyController::default()),

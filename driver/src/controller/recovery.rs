@@ -10,10 +10,8 @@
 //! What to do with an interrupted command, to retry it or to fail it, is the owner's to decide: every command of the
 //! NVM command set that this driver issues can be issued again.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::admin::AdminQueue;
 use super::namespace::{self, Learned};
 use super::quirks::QuirkFlags;
 use super::{Controller, ControllerError, enable};
@@ -229,7 +227,7 @@ impl Controller {
         self.stopped = None;
         self.cc = started.cc;
         self.keep_event_counters();
-        self.admin = AdminQueue::new(Arc::clone(&self.function), started.pair, self.config.admin_timeout)?;
+        self.admin = started.admin;
         let Learned { identify, limits, .. } =
             namespace::learn(&mut self.admin, started.cap, started.cc, &self.config)?;
         // Pairs, plans and the owner's limits are of the former life: they must hold for this one.
