@@ -4,6 +4,7 @@
 //! attend to the controller. What was interrupted is asked for again a few times, and fails after that; where the
 //! controller is given up, every task fails, and so does every later one.
 
+use std::sync::TryLockError;
 use std::time::Instant;
 
 use tentpeg_driver::controller::Attended;
@@ -55,12 +56,19 @@ impl Lane {
         if self.watch.last.is_some_and(|last| now.wrapping_sub(last) < INTERVAL) {
             return;
         }
-        self.watch.last = Some(now);
         let mut interrupted: Vec<CommandTasks> = Vec::new();
-        let attended = match &mut *lock(&self.watch.device) {
+        // Who has the controller may wait for an admin command, which has a deadline of its own; I/O goes on meanwhile.
+        let mut device = match self.watch.device.try_lock() {
+            Ok(device) => device,
+            Err(TryLockError::Poisoned(device)) => device.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        self.watch.last = Some(now);
+        let attended = match &mut *device {
             Some(device) => device.controller.attend(&mut [&mut self.pair], now, |token| interrupted.push(token)),
             None => return,
         };
+        drop(device);
         if matches!(attended, Attended::Removed { .. }) {
             self.watch.removed = true;
             // Their memory is out of the device's reach: each can be told, and there is nobody to ask again.
@@ -113,3 +121,6 @@ impl Drop for Lane {
         self.abandon();
     }
 }
+
+#[cfg(test)]
+mod tests;
