@@ -7,17 +7,20 @@
 use std::sync::TryLockError;
 use std::time::Instant;
 
-use tentpeg_driver::controller::Attended;
-use tentpeg_driver::queue::ReachEnded;
+use tentpeg_driver::controller::{Attended, ControllerError};
+use tentpeg_driver::queue::{QueuePair, ReachEnded};
 use tentpeg_driver::spec::status::StatusCode;
 
 use super::{CommandTasks, Lane, again, end_part, leave};
-use crate::device::{SharedDevice, lock};
+use crate::device::{Device, SharedDevice, lock};
 
 /// Busy turns between two looks at the clock.
 const TURNS: u32 = 256;
 /// Milliseconds between two looks at the controller.
 const INTERVAL: u32 = 10;
+
+/// How often a controller is recovered that fails again when it is asked for its namespace.
+const TRIES: u32 = 3;
 
 /// When the lane looks next, and whom it looks after.
 pub(super) struct Watch {
@@ -65,7 +68,7 @@ impl Lane {
         };
         self.watch.last = Some(now);
         let attended = match &mut *device {
-            Some(device) => device.controller.attend(&mut [&mut self.pair], now, |token| interrupted.push(token)),
+            Some(device) => attend(device, &mut self.pair, now, |token| interrupted.push(token)),
             None => return,
         };
         drop(device);
@@ -88,6 +91,44 @@ impl Lane {
             }
         }
     }
+}
+
+/// Attends to the controller. One that has been enabled anew must have the namespace still that it had: before anything
+/// is issued to it again.
+fn attend(
+    device: &mut Device,
+    pair: &mut QueuePair<CommandTasks>,
+    now: u32,
+    mut interrupted: impl FnMut(CommandTasks),
+) -> Attended {
+    let mut attended = device.controller.attend(&mut [&mut *pair], now, &mut interrupted);
+    for _ in 0..TRIES {
+        let Attended::Recovered { .. } = attended else { return attended };
+        match has_its_namespace(device) {
+            Ok(true) => return attended,
+            Ok(false) => break,
+            Err(error) => {
+                attended = device.controller.recover(&mut [&mut *pair], &mut interrupted, error.to_string());
+            }
+        }
+    }
+    let ended = device.controller.stop_reach();
+    pair.interrupt(&ended, interrupted);
+    Attended::Removed {
+        how: ended.how(),
+        reason: "after its reset it does not have the namespace that it had".to_owned(),
+    }
+}
+
+/// Whether the controller has the namespace that plans are made for: with the identifiers that it had, and all the
+/// blocks, in the same format. A namespace may have grown.
+fn has_its_namespace(device: &mut Device) -> Result<bool, ControllerError> {
+    let (was, limits) = (&device.namespace.identify, device.limits);
+    let Some(now) = device.controller.rescan(device.namespace.nsid)? else { return Ok(false) };
+    let Ok(found) = now.limits else { return Ok(false) };
+    let same_format = found.lba_size() == limits.lba_size() && found.metadata() == limits.metadata();
+    let enough = found.nsze() >= limits.nsze() && found.max_blocks() >= limits.max_blocks();
+    Ok(same_format && enough && (now.identify.nguid, now.identify.eui64) == (was.nguid, was.eui64))
 }
 
 impl Lane {

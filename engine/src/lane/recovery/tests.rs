@@ -74,3 +74,32 @@ fn a_lane_does_not_wait_for_who_talks_to_the_controller() {
     until_stopped(&engine, &mut lane, 1);
     engine.close_with(lane).unwrap();
 }
+
+/// Blocks of another size would have a task COMPLETED with an eighth of its bytes, or DMA beyond its memory.
+#[test]
+fn a_namespace_that_a_reset_has_changed_is_not_used_any_more() {
+    let (engine, mut lane) = open();
+    assert_eq!(read(&engine, &mut lane), TransferState::Completed);
+    {
+        let device = lock(&lane.watch.device);
+        let namespaces = device.as_ref().unwrap().model.namespaces();
+        namespaces.remove(1).unwrap();
+        namespaces.add(1, 1 << 20, 512).unwrap();
+    }
+    engine.faults().unwrap().arm(At::Now, Life::Fatal);
+    until_stopped(&engine, &mut lane, 2);
+    assert_eq!(read(&engine, &mut lane), TransferState::Failed);
+    assert_eq!(engine.violations(), []);
+    assert!(engine.close_with(lane).is_err());
+}
+
+/// One that has grown has all the blocks that it had.
+#[test]
+fn a_namespace_that_has_grown_is_used_on() {
+    let (engine, mut lane) = open();
+    lock(&lane.watch.device).as_ref().unwrap().model.namespaces().resize(1, 2 << 20).unwrap();
+    engine.faults().unwrap().arm(At::Now, Life::Fatal);
+    until_stopped(&engine, &mut lane, 1);
+    assert_eq!(read(&engine, &mut lane), TransferState::Completed);
+    engine.close_with(lane).unwrap();
+}
