@@ -14,7 +14,7 @@ use super::deadline::Deadline;
 use super::{ControllerError, Wait};
 use crate::bus::Function;
 use crate::dma::{Access, HostMemory, Region};
-use crate::queue::{Completion, Extent, PairCounters, QueuePair};
+use crate::queue::{Anomalies, Completion, Extent, PairCounters, QueuePair};
 use crate::spec::ZeroesBased;
 use crate::spec::command::{Cns, LogPageIdentifier, Sqe};
 use crate::spec::events::AsynchronousEvent;
@@ -101,6 +101,10 @@ impl AdminQueue {
 
     pub(super) fn counters(&self) -> PairCounters {
         self.pair.counters()
+    }
+
+    pub(super) fn anomalies(&self) -> Anomalies {
+        self.pair.anomalies()
     }
 
     /// Whether a command got no answer: then the queue is not used again.

@@ -43,7 +43,7 @@ use quirks::{PciId, QUIRKS, Quirk, Quirks};
 use recovery::Recovery;
 
 use crate::bus::Function;
-use crate::queue::{ControllerLimits, DoorbellBuffers, PairCounters, QueuePair, ReachEnd};
+use crate::queue::{Anomalies, ControllerLimits, DoorbellBuffers, PairCounters, QueuePair, ReachEnd};
 use crate::spec::ZeroesBased;
 use crate::spec::command::{NumberOfQueues, Sqe};
 use crate::spec::identify::IdentifyController;
@@ -189,9 +189,14 @@ impl Controller {
         self.granted
     }
 
-    /// What its admin queue has done.
+    /// What its admin queue has done since it was last enabled.
     pub fn admin_counters(&self) -> PairCounters {
         self.admin.counters()
+    }
+
+    /// What the admin queue was sent since then that belongs to no command.
+    pub fn admin_anomalies(&self) -> Anomalies {
+        self.admin.anomalies()
     }
 
     /// What is different about it.

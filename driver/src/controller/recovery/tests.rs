@@ -8,7 +8,7 @@ use super::*;
 use crate::bus::{BusError, Doorbell, Function};
 use crate::controller::ControllerConfig;
 use crate::dma::{Access, DmaSpace, HostMemory, Region};
-use crate::model::faults::{Action, At, CommandQueue, Life, Rule, When};
+use crate::model::faults::{Action, At, CommandQueue, Life, Rule, StrangeCid, When};
 use crate::model::{Drive, Model, ModelConfig, SoftwareIommu};
 use crate::queue::Extent;
 use crate::spec::command::AdminOpcode;
@@ -365,6 +365,15 @@ fn an_admin_command_does_not_wait_for_a_controller_that_is_not_well() {
         assert!(error.contains(expected), "{life:?}: {error}");
         assert!(rig.between.time() - before < Duration::from_secs(1), "{life:?}: it was waited through");
     }
+}
+
+#[test]
+fn what_the_admin_queue_is_sent_that_is_nobody_s_is_counted() {
+    let mut rig = rig();
+    let action = Action::StrangeCid { cid: StrangeCid::OutOfRange, instead: false };
+    rig.model.faults().add(Rule { queue: CommandQueue::Admin, opcode: None, when: When::Nth(1), action });
+    rig.controller.smart_log().unwrap();
+    assert_eq!((rig.controller.admin_anomalies().out_of_range_cid, rig.controller.admin_anomalies().total()), (1, 1));
 }
 
 /// Invariant 5, where a controller was reset by somebody else: neither a command nor an abort rings its admin doorbell.
