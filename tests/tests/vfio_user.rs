@@ -15,7 +15,7 @@ use tentpeg_driver::queue::{Extent, QueuePair, ReachEnd};
 use tentpeg_driver::spec::ZeroesBased;
 use tentpeg_driver::spec::command::Sqe;
 use tentpeg_driver::vfio_user::{ClientConfig, VfioUserFunction};
-use tentpeg_tests::device_tests::{Ending, NO_ENGINE, ServerProcess, VfioUserTier, list, run_all};
+use tentpeg_tests::device_tests::{Ending, NO_ENGINE, ServerProcess, VfioUserTier, list, patient_client, run_all};
 
 /// The server that the tier starts.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_vfio_user_server");
@@ -144,7 +144,7 @@ impl Rig {
 /// The server stands when the doorbell is rung, so that no command has ended when it is killed.
 #[test]
 fn a_server_that_is_killed_before_it_has_done_anything() {
-    let mut rig = Rig::new(&ClientConfig::default());
+    let mut rig = Rig::new(&patient_client());
     rig.freeze();
     rig.submit();
     rig.process.signal(Signal::KILL).unwrap();
@@ -157,7 +157,7 @@ fn a_server_that_is_killed_before_it_has_done_anything() {
 #[test]
 fn a_server_that_is_killed_in_the_middle() {
     for _ in 0..5 {
-        let mut rig = Rig::new(&ClientConfig::default());
+        let mut rig = Rig::new(&patient_client());
         rig.submit();
         rig.process.signal(Signal::KILL).unwrap();
         rig.check_removed();
@@ -167,9 +167,8 @@ fn a_server_that_is_killed_in_the_middle() {
 /// The server stops answering, and is killed when its time is over: only then are its commands given back.
 #[test]
 fn a_server_that_answers_no_more() {
-    let times = Duration::from_millis(300);
-    let client = ClientConfig { close_timeout: times, ..ClientConfig::default() };
-    let mut rig = Rig::new(&ClientConfig { answer_timeout: Duration::from_secs(4), ..client });
+    let (answer_timeout, close_timeout) = (Duration::from_secs(4), Duration::from_millis(300));
+    let mut rig = Rig::new(&ClientConfig { answer_timeout, close_timeout, ..patient_client() });
     rig.freeze();
     rig.submit();
     rig.check_removed();
@@ -178,7 +177,7 @@ fn a_server_that_answers_no_more() {
 /// Memory that has been unmapped is not written any more, whatever was under way.
 #[test]
 fn nothing_arrives_after_memory_was_unmapped() {
-    let mut rig = Rig::new(&ClientConfig::default());
+    let mut rig = Rig::new(&patient_client());
     rig.memory.view().fill(0xee);
     let file = fs::File::from(rig.memory.backing().as_fd().try_clone_to_owned().unwrap());
     let contents = || {
@@ -283,7 +282,7 @@ mod the_other_implementation {
         let backend = Mutex::new(Backend { registers: vec![0; 0x4000], told });
         thread::scope(|scope| {
             let serving = scope.spawn(|| server.run(&mut *backend.lock().unwrap()));
-            let function = VfioUserFunction::connect(&path, &ClientConfig::default()).unwrap();
+            let function = VfioUserFunction::connect(&path, &patient_client()).unwrap();
             function.write_u32(0x24, 0x1234);
             assert_eq!(function.read_u64(0x20), 0x1234 << 32);
             let memory = HostMemory::allocate(4096).unwrap();

@@ -72,13 +72,24 @@ impl Tier for VfioUserTier {
             arguments.extend(value.map(|value| format!("{option}={value}")));
         }
         let process = ServerProcess::start(&self.program, &arguments)?;
-        let function = process.connect(&ClientConfig::default())?;
+        let function = process.connect(&patient_client())?;
         let controller = Controller::enable(function, ControllerConfig::default())?;
         Bench::new(controller, Some(Box::new(process)))
     }
 
     fn engine(&self, _: Wanted, _: EngineConfig) -> Result<EngineBench, Ending> {
         Err(Ending::Skipped(NO_ENGINE.to_owned()))
+    }
+}
+
+/// A client that a machine under load does not make give up. It kills a server that neither answers nor goes away: the
+/// server is the test's own.
+pub fn patient_client() -> ClientConfig {
+    ClientConfig {
+        answer_timeout: ANSWER,
+        close_timeout: ANSWER,
+        silent_server: SilentServer::Kill,
+        ..ClientConfig::default()
     }
 }
 
@@ -135,21 +146,12 @@ impl ServerProcess {
         }
     }
 
-    /// A client of it. A server that neither answers nor goes away is killed; waits that `config` has at their defaults
-    /// are long enough for a machine under load.
+    /// A client of it.
     ///
     /// # Errors
     /// [`Ending::Failed`] when it does not come about.
     pub fn connect(&self, config: &ClientConfig) -> Result<Arc<VfioUserFunction>, Ending> {
-        let plain = ClientConfig::default();
-        let patient = |limit, default| if limit == default { ANSWER } else { limit };
-        let config = ClientConfig {
-            answer_timeout: patient(config.answer_timeout, plain.answer_timeout),
-            close_timeout: patient(config.close_timeout, plain.close_timeout),
-            silent_server: SilentServer::Kill,
-            ..config.clone()
-        };
-        Ok(VfioUserFunction::connect(&self.socket(), &config)?)
+        Ok(VfioUserFunction::connect(&self.socket(), config)?)
     }
 
     /// Where its socket is.

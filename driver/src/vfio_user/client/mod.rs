@@ -39,7 +39,7 @@ const MEMORY_SPACE: u16 = 1 << 1;
 const BUS_MASTER: u16 = 1 << 2;
 /// The least BAR 0 of a controller: its registers and the admin queue's doorbells.
 const LEAST_BAR: u64 = 0x1008;
-/// Regions that are looked at for the areas that can be mapped: more than any BAR has.
+/// Areas of BAR 0 that are mapped at the most: more than any controller has. The others are accessed by messages.
 const MOST_AREAS: usize = 64;
 
 /// What is done about a server that neither answers nor closes its end when the connection is to end.
