@@ -5,7 +5,7 @@ use crate::replay::cache::{Decision, Kind};
 use crate::replay::outcome::{Fault, Faults, Wrong};
 use crate::replay::payload::Payload;
 use crate::replay::schedule::RequestNumber;
-use crate::report::Latency;
+use crate::report::{Latency, Timeline};
 
 fn geometry() -> Geometry {
     Geometry::new(DEFAULT_SLOTS, DEFAULT_POOL, DEFAULT_BLOCK, DEFAULT_PAGE).unwrap()
@@ -19,6 +19,7 @@ fn outcome(faults: u64, stop: Option<Stop>) -> Outcome {
         totals: Totals { requests: 4, reads: 1, writes: 3, bytes_read: 4096, bytes_written: 12_288 },
         elapsed: Duration::from_secs(1),
         load_latency: Latency::default(),
+        timeline: Timeline::default(),
         faults: Faults::default(),
         not_compared: 0,
         stop,
@@ -39,10 +40,11 @@ fn numbers_are_read_up_to_what_their_types_hold() {
 
 #[test]
 fn a_file_is_no_memory_and_a_store_in_memory_is() {
-    let in_memory = need("model:size=512MiB", &geometry());
+    let in_memory = need("model:size=512MiB", &geometry(), false);
     assert_eq!((in_memory.slots, in_memory.fixed), (4096, 64 << 20));
     assert_eq!(in_memory.per_slot, (128 << 10) + CACHE_BYTES_PER_SLOT);
-    assert_eq!(need("model:path=x,size=512MiB", &geometry()).per_slot, CACHE_BYTES_PER_SLOT);
+    let on_disk = |hit_curve| need("model:path=x,size=512MiB", &geometry(), hit_curve).per_slot;
+    assert_eq!((on_disk(false), on_disk(true)), (CACHE_BYTES_PER_SLOT, hit_curve::BYTES_PER_SLOT));
 }
 
 #[test]
