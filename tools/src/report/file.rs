@@ -15,6 +15,12 @@ use crate::device;
 /// Why a page cannot be written.
 #[derive(Debug, Error)]
 pub enum ReportFileError {
+    /// Caller: the path ends without a name.
+    #[error("--report '{}' names no file: write one such as report.html", path.display())]
+    NoName {
+        /// What was asked for.
+        path: PathBuf,
+    },
     /// Caller: there is no such folder.
     #[error("--report {}: the folder {} does not exist: create it, or name another", path.display(), folder.display())]
     NoFolder {
@@ -113,6 +119,9 @@ impl ReportFile {
 
     /// The regular file that is there already.
     fn replaced(&self) -> Result<Option<Metadata>, ReportFileError> {
+        if matches!(self.path.as_os_str().as_encoded_bytes().last(), None | Some(b'/')) {
+            return Err(ReportFileError::NoName { path: self.path.clone() });
+        }
         match fs::symlink_metadata(&self.path) {
             Ok(metadata) if metadata.is_file() => Ok(Some(metadata)),
             Ok(metadata) => {
@@ -197,7 +206,9 @@ mod tests {
         symlink(at("file"), at("link")).unwrap();
         assert!(refusal(&at("link")).contains("is a symbolic link"));
         assert!(refusal(&at("file/page.html")).contains("cannot look at it"));
-        assert!(refusal(Path::new("")).contains("cannot "));
+        for nameless in [Path::new(""), &at("new/")] {
+            assert!(refusal(nameless).contains("names no file"));
+        }
         // It became a folder while the run went on.
         let late = ReportFile::new(&at("late")).unwrap();
         fs::create_dir(at("late")).unwrap();

@@ -111,19 +111,25 @@ impl Latency {
     pub fn distribution(&self) -> Option<Distribution> {
         let summary = self.summary()?;
         let beyond = |quantile: f64| summary.count as f64 * (1.0 - quantile);
-        // A little less than one, as 0.1 of 10 is.
-        let percentiles = ASKED_FOR.into_iter().filter(|quantile| beyond(*quantile) > 0.999);
+        // A float of one may be a little less.
+        let percentiles = ASKED_FOR.into_iter().filter(|quantile| beyond(*quantile) > 1.0 - 1e-6);
         let percentiles = percentiles.map(|quantile| (quantile, self.at(quantile))).chain([(1.0, summary.max)]);
         // One request of all, and the whole first nine where there are fewer than ten.
         let most = (summary.count as f64).log10().max(1.0);
         let steps = (most * f64::from(POINTS_A_NINE)) as u32;
         let nines = (0..steps).map(|step| f64::from(step) / f64::from(POINTS_A_NINE));
-        let nines = nines.map(|nines| (nines, self.at(1.0 - 10f64.powf(-nines)))).chain([(most, summary.max)]);
+        let below = self.counts_below();
+        let at_nines = |nines: f64| {
+            let rank = (summary.count as f64 * (1.0 - 10f64.powf(-nines))).ceil().max(1.0) as u64;
+            let first = below.partition_point(|(_, count)| *count < rank).min(below.len() - 1);
+            Duration::from_nanos(below[first].0.min(self.max_ns))
+        };
+        let nines = nines.map(|nines| (nines, at_nines(nines))).chain([(most, summary.max)]);
         Some(Distribution {
             least: self.at(0.0),
             percentiles: percentiles.collect(),
             nines: nines.collect(),
-            ranges: self.ranges(),
+            ranges: self.ranges(&below),
             summary,
         })
     }
@@ -133,7 +139,18 @@ impl Latency {
         Duration::from_nanos(self.histogram.value_at_quantile(quantile).min(self.max_ns))
     }
 
-    fn ranges(&self) -> Vec<LatencyRange> {
+    /// Each latency that there was, ascending, and how many took no longer: to look up many percentiles, as each look-up of the
+    /// histogram's own goes through all of it.
+    fn counts_below(&self) -> Vec<(u64, u64)> {
+        let mut count = 0;
+        let upto = |bucket: hdrhistogram::iterators::IterationValue<u64>| {
+            count += bucket.count_since_last_iteration();
+            (bucket.value_iterated_to(), count)
+        };
+        self.histogram.iter_recorded().map(upto).collect()
+    }
+
+    fn ranges(&self, below: &[(u64, u64)]) -> Vec<LatencyRange> {
         let (least, most) = (self.histogram.min().max(1) as f64, self.histogram.max().max(1) as f64);
         let decades = (most / least).log10();
         let count = (decades * RANGES_A_DECADE).ceil().clamp(1.0, f64::from(RANGES)) as u32;
@@ -142,10 +159,11 @@ impl Latency {
         let edge = |index: u32| least * 10f64.powf(width * f64::from(index));
         let mut ranges: Vec<_> =
             (0..count).map(|index| LatencyRange { from_ns: edge(index), to_ns: edge(index + 1), count: 0 }).collect();
-        for bucket in self.histogram.iter_recorded() {
-            let value = bucket.value_iterated_to().max(1) as f64;
-            let index = ranges.partition_point(|range| range.to_ns <= value).min(ranges.len() - 1);
-            ranges[index].count += bucket.count_since_last_iteration();
+        let mut before = 0;
+        for (value, count) in below {
+            let index = ranges.partition_point(|range| range.to_ns <= *value as f64).min(ranges.len() - 1);
+            ranges[index].count += count - before;
+            before = *count;
         }
         ranges
     }

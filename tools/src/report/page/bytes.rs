@@ -24,7 +24,8 @@ pub(super) fn figure(report: &Report) -> String {
         About(writes.bytes)
     );
     let about = "Bands are as thick as they carry bytes of requests that completed.";
-    markup::figure(TITLE, about, &[], &flow(&says, [reads, writes]), &(markup::list(names) + &counts(report)))
+    let drawing = flow(&says, [reads, writes]) + &markup::list(names);
+    markup::figure(TITLE, about, &[], &drawing, &counts(report))
 }
 
 /// What the run, the engine and the device counted of the same.
