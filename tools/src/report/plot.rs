@@ -115,7 +115,7 @@ impl Frame {
             left: (longest + 10.0).min(sheet.width / 3.0),
             right: sheet.width - 14.0,
             top: if has_labels_above { 40.0 } else { 24.0 },
-            bottom: sheet.height - 42.0,
+            bottom: sheet.height - 44.0,
         }
     }
 
@@ -156,12 +156,12 @@ impl Frame {
             let half = width(&tick.label) / 2.0;
             let middle = x.clamp(half, (sheet.width - half).max(half));
             if middle - half >= free_from {
-                svg += &text("tick", middle, self.bottom + 16.0, "middle", &tick.label);
+                svg += &text("tick", middle, self.bottom + 19.0, "middle", &tick.label);
                 free_from = middle + half + CHARACTER;
             }
         }
         svg += &line("axis", (self.left, self.bottom), (self.right, self.bottom));
-        svg + &text("title", (self.left + self.right) / 2.0, self.bottom + 35.0, "middle", &axis.title)
+        svg + &text("title", (self.left + self.right) / 2.0, self.bottom + 38.0, "middle", &axis.title)
     }
 
     /// The labels of upright lines, from left to right, without those for which there is no room.

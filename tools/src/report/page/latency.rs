@@ -91,9 +91,9 @@ fn histogram(latency: &Distribution) -> String {
         vec![time(range.from_ns), time(range.to_ns), Count(range.count).to_string(), format!("{:.2}%", share(range))]
     };
     let table = Table {
-        caption: "Each range".to_owned(),
+        caption: "Ranges with any".to_owned(),
         columns: ["from", "to", "requests", "share"].map(str::to_owned).to_vec(),
-        rows: latency.ranges.iter().map(row).collect(),
+        rows: latency.ranges.iter().filter(|range| range.count > 0).map(row).collect(),
     };
     let about = "Ranges are equally wide on the logarithmic axis of time.";
     markup::figure("Latency distribution", about, &[], &plot.svg(), &table.to_string())

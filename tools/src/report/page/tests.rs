@@ -178,7 +178,7 @@ h2 Latency distribution
   p about
   wide drawing of 0 0 720 300
   narrow drawing of 0 0 340 250
-  table Each range
+  table Ranges with any
     from | to | requests | share
 h2 Hit rate by the number of slots
   p about

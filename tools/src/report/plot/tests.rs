@@ -4,7 +4,7 @@ fn plot(marks: Vec<Mark>) -> Plot {
     Plot { says: "A <plot>.".into(), x: Axis::up_to("seconds", 10.0), y: Axis::from_zero("GB/s", 4.0), marks }
 }
 
-/// The narrow drawing, where the frame goes from 17.2 to 326 and from the top of `marks` to 208.
+/// The narrow drawing, where the frame goes from 17.2 to 326 and from the top of `marks` to 206.
 fn narrow(marks: Vec<Mark>) -> String {
     let svg = plot(marks).svg();
     let narrow = svg.find("<svg class=\"narrow\"").unwrap();
@@ -23,15 +23,15 @@ fn marks_are_where_their_values_are() {
     let (middle, right) = ((left + 326.0) / 2.0, 326.0);
     for expected in [
         format!(
-            "<path class=\"line reads\" d=\"M{left:.1} 24.0L{middle:.1} 24.0L{middle:.1} 208.0L{right:.1} 208.0\"/>"
+            "<path class=\"line reads\" d=\"M{left:.1} 24.0L{middle:.1} 24.0L{middle:.1} 206.0L{right:.1} 206.0\"/>"
         ),
-        format!("208.0L{right:.1} 208.0L{left:.1} 208.0Z\"/>"),
-        format!("<path class=\"line all\" d=\"M{left:.1} 208.0L{right:.1} 24.0\"/>"),
+        format!("206.0L{right:.1} 206.0L{left:.1} 206.0Z\"/>"),
+        format!("<path class=\"line all\" d=\"M{left:.1} 206.0L{right:.1} 24.0\"/>"),
         format!(
-            "x=\"{left:.1}\" y=\"116.0\" width=\"{:.1}\" height=\"92.0\"><title>half &amp; half</title>",
+            "x=\"{left:.1}\" y=\"115.0\" width=\"{:.1}\" height=\"91.0\"><title>half &amp; half</title>",
             middle - left - 1.0
         ),
-        format!("<circle class=\"dot this\" cx=\"{middle:.1}\" cy=\"116.0\" r=\"4\"><title>&lt;middle&gt;</title>"),
+        format!("<circle class=\"dot this\" cx=\"{middle:.1}\" cy=\"115.0\" r=\"4\"><title>&lt;middle&gt;</title>"),
         "aria-label=\"A &lt;plot&gt;.\"".to_owned(),
     ] {
         assert!(svg.contains(&expected), "{expected} in\n{svg}");
