@@ -242,7 +242,9 @@ fn a_page_has_a_picture_and_nothing_to_say_to_the_console() {
 #[test]
 fn what_is_wrong_with_a_page_is_found() {
     let Some(browser) = Browser::find("what_is_wrong_with_a_page_is_found") else { return };
-    let svg = |content: &str| format!("<svg aria-label=\"x\" width=\"200\" height=\"100\" viewBox=\"0 0 200 100\">{content}</svg>");
+    let svg = |content: &str| {
+        format!("<svg aria-label=\"x\" width=\"200\" height=\"100\" viewBox=\"0 0 200 100\">{content}</svg>")
+    };
     let text = |x: u32, y: u32, more: &str| format!("<text x=\"{x}\" y=\"{y}\" {more}>some words</text>");
     let wrong = [
         ("fine", svg(&text(10, 50, "")), ""),

@@ -1,8 +1,8 @@
 //! What a run has moved over time, sampled by the run's own loop.
 //!
-//! A loop calls [`look`](Timeline::look) once a turn with the time that it has at hand; all but a few hundred of these calls end at
-//! one comparison. Memory is fixed: when there are [`MOST`] samples every second one goes, and from then on they are taken half as
-//! often. Samples are running totals, so nothing is lost by that but detail.
+//! A loop calls [`look`](Timeline::look) once a turn with the time that it has at hand; all but a few thousand of these calls end at
+//! one comparison. Memory is fixed: when there are [`MOST`] samples those that are near each other go, and from then on they are taken
+//! less often. Samples are running totals, so nothing is lost by that but detail.
 
 use std::time::Duration;
 
@@ -83,15 +83,22 @@ impl Timeline {
     #[cold]
     fn take(&mut self, elapsed: Duration, moved: Moved) {
         if self.samples.len() == MOST {
-            let mut keep = true;
-            self.samples.retain(|_| {
-                keep = !keep;
-                keep
-            });
-            self.interval = self.interval.saturating_mul(2);
+            self.thin_out(elapsed);
         }
         self.samples.push((elapsed, moved));
         self.next = elapsed.saturating_add(self.interval);
+    }
+
+    /// Makes room: from now on samples are so far apart that half of the room would do for all of them, and those that are nearer go.
+    /// A loop that was slow, and has left them farther apart than was asked, loses none of them.
+    fn thin_out(&mut self, elapsed: Duration) {
+        self.interval = self.interval.saturating_mul(2).max(elapsed / (MOST as u32 / 2));
+        let (interval, mut kept) = (self.interval, Duration::ZERO);
+        self.samples.retain(|(at, _)| {
+            let keep = at.saturating_sub(kept) >= interval;
+            kept = if keep { *at } else { kept };
+            keep
+        });
     }
 
     /// Takes the last sample, at the end of the run. What is left of an interval joins the one before when it is shorter than half.
@@ -165,6 +172,17 @@ mod tests {
         let intervals = timeline.intervals();
         assert_eq!((intervals.len(), intervals[1].to), (2, Duration::from_micros(2001)));
         assert_eq!(intervals[1].moved, moved(2), "from 1 to 3");
+    }
+
+    #[test]
+    fn a_slow_loop_has_its_begin_in_as_much_detail_as_its_end() {
+        let mut timeline = Timeline::default();
+        let second = Duration::from_secs(1);
+        (1..=1000).for_each(|number| timeline.look(number * second, moved(u64::from(number))));
+        timeline.finish(1000 * second, moved(1000));
+        let lengths: Vec<_> = timeline.intervals().iter().map(|interval| interval.to - interval.from).collect();
+        assert!(lengths.len() >= PARTS as usize / 2, "{lengths:?}");
+        assert!(lengths.iter().all(|length| *length >= 1000 * second / PARTS && *length <= 3000 * second / PARTS));
     }
 
     proptest! {
