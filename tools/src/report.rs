@@ -2,7 +2,9 @@
 //!
 //! A [`Report`] holds the numbers that runs have in common, and [`Row`]s of the run's own. It is shown as a table
 //! ([`table`](Report::table)) or as one JSON object ([`json`](Report::json)), made of the same rows. What does not apply is left out of
-//! both. What plots need beside it, [`Plots`], is in neither: it is shown by a [`page`] of a [`file`]. In JSON each number is in its base unit: bytes, nanoseconds, and what there is of them a second; names stay as they are.
+//! both. In JSON each number is in its base unit: bytes, nanoseconds, and what there is of them a second; names stay as they are.
+//!
+//! What plots need beside it, [`Plots`], is in neither: a [`page`] shows it, with the rows, and goes to a [`mod@file`].
 
 mod errors;
 pub mod file;
