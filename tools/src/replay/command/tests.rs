@@ -75,3 +75,30 @@ fn room_is_counted_in_slots_or_where_there_is_none_in_bytes() {
     assert!(message((512 << 20) - 1).ends_with("or give --slots 4095 or fewer"));
     assert!(message(64 << 10).ends_with("or give --block 64KiB or less"));
 }
+
+#[test]
+fn hits_are_counted_of_what_ended_and_must_be_those_of_a_whole_run() {
+    let source = Source::Generator { requests: 40, seed: 1 };
+    let interrupted = Interrupt::default();
+    interrupted.set();
+    let curve = || hit_curve(&source, &geometry(), 40, &Interrupt::default());
+    assert_eq!(curve().unwrap().requests, 40);
+    assert_eq!(hit_curve(&source, &geometry(), 30, &interrupted).unwrap().requests, 30);
+    let hits = curve().unwrap().hits();
+    let errors = |reads, requests, whole| {
+        let mut report = Report { reads: Some(reads), requests: Some(requests), ..Report::default() };
+        add_hit_curve(&mut report, curve(), whole);
+        assert!(report.plots.hit_curve.is_some());
+        report.errors.summary()
+    };
+    assert_eq!(errors(hits, 40, true), None);
+    let differ = format!("{} hits, where the trace's stack distances give {hits}", hits + 1);
+    assert_eq!(errors(hits + 1, 40, true), Some(differ));
+    assert_eq!(errors(hits + 1, 40, false), None, "some of it was not replayed");
+    assert_eq!(errors(hits + 1, 41, true), None, "some of it was not counted");
+    let mut report = Report::default();
+    let gone = Source::Trace("none".into());
+    add_hit_curve(&mut report, hit_curve(&gone, &geometry(), 1, &interrupted), true);
+    assert!(report.errors.summary().unwrap().starts_with("no hits by the number of slots: cannot open the trace none"));
+    assert_eq!(report.plots.hit_curve, None);
+}
