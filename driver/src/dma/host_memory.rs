@@ -152,13 +152,20 @@ impl HostMemory {
             |step| HostMemoryError::Kernel { len: rounded, pages: size, step, source: io::Error::last_os_error() };
 
         // SAFETY: the name is a C string; the call touches nothing else of ours.
-        let fd = unsafe { libc::memfd_create(c"tentpeg".as_ptr(), libc::MFD_CLOEXEC | size.memfd_flags()) };
+        let fd = unsafe {
+            libc::memfd_create(c"tentpeg".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | size.memfd_flags())
+        };
         if fd < 0 {
             return Err(failed("memfd_create"));
         }
         // SAFETY: the descriptor is new and ours alone.
         let file = unsafe { File::from_raw_fd(fd) };
         file.set_len(rounded as u64).map_err(|_| failed("ftruncate"))?;
+        // Whoever maps it, this process or a server that it is handed to, meets no page that is gone.
+        // SAFETY: the descriptor is our own file; the call touches no memory.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) } != 0 {
+            return Err(failed("F_ADD_SEALS"));
+        }
         // SAFETY: a new mapping at an address of the kernel's choice; no existing memory is touched.
         let address = unsafe {
             libc::mmap(

@@ -45,9 +45,6 @@ struct Arguments {
     /// CAP.DSTRD
     #[arg(long)]
     dstrd: Option<u8>,
-    /// Refuse memory that its client could cut short while it is mapped
-    #[arg(long)]
-    sealed_memory_only: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -96,9 +93,7 @@ fn serve(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let listener = UnixListener::bind(&arguments.socket)?;
     let witness = Arc::clone(&model);
     thread::spawn(move || answer(&*witness));
-    let config =
-        ServerConfig { sealed_memory_only: arguments.sealed_memory_only, ..ServerConfig::new(IDENTITY, registers) };
-    let mut server = Server::new(model.function(), iommu, config);
+    let mut server = Server::new(model.function(), iommu, ServerConfig::new(IDENTITY, registers));
     println!("{READY}");
     for stream in listener.incoming() {
         if let Err(error) = server.serve(stream?) {

@@ -154,6 +154,33 @@ fn list_pages_at_the_edges() {
     assert_eq!(list_pages((511 + 512) * 4096 + 1, 4096), 3);
 }
 
+/// What is asked before a command is built is what building says.
+#[test]
+fn lists_that_just_fit_and_that_do_not() {
+    let of = |pages: u64| [extent(0x100_0000, pages * 4096)];
+    for (data_pages, list_pages, fits) in [
+        (1, 0, true),
+        (2, 0, true),
+        (3, 0, false),
+        (3, 1, true),
+        (513, 1, true),
+        (514, 1, false),
+        (514, 2, true),
+        (1024, 2, true),
+        (1025, 2, false),
+    ] {
+        let extents = of(data_pages);
+        let entries = data_pages - 1;
+        let capacity = if list_pages == 0 { 0 } else { list_pages * 511 + 1 };
+        let expected = if fits { Ok(()) } else { Err(PrpError::TooManyPages { entries, capacity }) };
+        assert_eq!(super::check(&extents, 4096, list_pages), expected, "{data_pages} pages, {list_pages} of list");
+        if list_pages > 0 {
+            let built = GuardedList::new(4096, list_pages).build(&extents);
+            assert_eq!(built.map(|_| ()), expected, "{data_pages} pages, {list_pages} of list");
+        }
+    }
+}
+
 #[test]
 fn each_caller_error_is_named() {
     let mut list = GuardedList::new(4096, 1);

@@ -133,10 +133,7 @@ fn a_controller_behind_a_socket() {
     let listener = UnixListener::bind(&path).unwrap();
     let iommu = SoftwareIommu::new();
     let model = Model::new(ModelConfig::default(), Drive::Threaded, &iommu).unwrap();
-    let config = ServerConfig {
-        sealed_memory_only: false,
-        ..ServerConfig::new(PciIdentity { vendor: 0x1234, device: 1 }, 0x1000 + 65 * 8)
-    };
+    let config = ServerConfig::new(PciIdentity { vendor: 0x1234, device: 1 }, 0x1000 + 65 * 8);
     let mut server = Server::new(model.function(), iommu, config);
     let server = thread::spawn(move || server.serve(listener.accept().unwrap().0));
     let function = VfioUserFunction::connect(&path, &ClientConfig::default()).unwrap();
