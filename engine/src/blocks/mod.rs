@@ -3,6 +3,9 @@
 //!
 //! Who implements [`Blocks`] owns the commands and the memory they use; what the bytes mean is left to the callers.
 
+#[doc(hidden)]
+pub mod memory;
+
 use thiserror::Error;
 
 /// Why blocks were not read or written.
