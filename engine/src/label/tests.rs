@@ -2,4 +2,5 @@
 
 mod controls;
 mod crash;
+mod random;
 mod rig;

@@ -141,7 +141,7 @@ impl Rig {
 
     pub(super) fn cut(&self, tick: u64, torn: &Torn<'_>, kept: &dyn Fn(u64) -> bool) -> Self {
         let devices = self.devices.iter().map(|device| device.cut(tick, torn, kept)).collect();
-        Self { devices, clock: Arc::default(), honours_fua: self.honours_fua }
+        Self { devices, clock: Arc::clone(&self.clock), honours_fua: self.honours_fua }
     }
 
     /// The device that took the command of this tick, and the command.
