@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::contents::Contents;
 use super::entry::{OWNER_NAME_BYTES, check_name};
 use super::error::{Finding, Findings};
-use super::label::{Label, check_namespace, clear};
+use super::open::{Label, check_namespace, clear};
 use super::place::{End, Geometry, SlotPlace};
 use super::slots::{Encoded, Ranks, Slots, Valid};
 use super::space::resized;

@@ -32,9 +32,8 @@ mod entry;
 mod error;
 mod extent;
 mod identity;
-#[expect(clippy::module_inception, reason = "the open label is what the module is about")]
-mod label;
 mod maintain;
+mod open;
 mod place;
 mod segments;
 mod slots;
@@ -47,8 +46,8 @@ pub use entry::{Durability, NAME_BYTES, NameError, OWNER_NAME_BYTES, SegmentEntr
 pub use error::{Finding, Findings, LabelError, Malformed};
 pub use extent::Extent;
 pub use identity::{Identity, Owner};
-pub use label::{Label, Mode};
 pub use maintain::{NewLabel, Repair, create, erase, inspect, repair};
+pub use open::{Label, Mode};
 pub use place::{End, SlotPlace};
 pub use segments::NewSegment;
 

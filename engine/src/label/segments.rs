@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::contents::Contents;
 use super::entry::{Durability, NAME_BYTES, Record, SegmentEntry, check_name};
 use super::extent::part;
-use super::label::{Label, clear};
+use super::open::{Label, clear};
 use super::space::resized;
 use super::{Extent, LabelError};
 use crate::blocks::Blocks;

@@ -1,7 +1,8 @@
 use super::*;
 use crate::blocks::memory::MemoryBlocks;
+use crate::label::entry::Record;
 use crate::label::place::END_BYTES;
-use crate::label::{Identity, Label, Mode, NewLabel, Owner, create, inspect, repair};
+use crate::label::{Extent, Identity, Label, Mode, NewLabel, Owner, create, inspect, repair};
 
 const BLOCKS: u64 = 5 << 20 >> 9;
 const FRONT: SlotPlace = SlotPlace::ALL[0];
@@ -289,4 +290,73 @@ fn every_block_size_has_the_same_bytes() {
         assert_eq!(open(&mut device, Mode::ReadOnly), Err(unsuitable.clone()));
         assert_eq!(create(&mut device, &NewLabel::default()).unwrap_err(), unsuitable);
     }
+}
+
+/// CRC-32C of `suffix`, from an empty start and without the last inversion: what a change of bytes changes in the CRC.
+fn difference(suffix: impl DoubleEndedIterator<Item = u8>) -> Vec<u32> {
+    // What each bit of a byte in front of so many bytes comes to: one more byte of zeroes is one step of the register.
+    let step = |register: u32| (0..8).fold(register, |now, _| (now >> 1) ^ (0x82F6_3B78 * (now & 1)));
+    let mut bits: [u32; 8] = array::from_fn(|bit| step(1 << bit));
+    let mut sum = 0;
+    let mut sums = vec![0];
+    for byte in suffix.rev() {
+        sum ^= bits.iter().enumerate().filter(|(bit, _)| byte >> bit & 1 == 1).fold(0, |sum, (_, value)| sum ^ value);
+        bits = bits.map(step);
+        sums.push(sum);
+    }
+    sums.reverse();
+    sums
+}
+
+/// A label of 1,024 segments, torn at every byte of its 400 KiB and more. That a CRC is linear says of each tear at once
+/// whether it goes unnoticed; what it says is compared with the CRC itself here and there.
+#[test]
+fn a_full_label_is_torn_at_every_byte() {
+    let full = |sequence: u64, shift: u64| {
+        let record = |at: u64| crate::label::SegmentEntry {
+            name: format!("segment {}", at + shift),
+            uuid: uuid::Uuid::from_u128((u128::from(at) << 64) + 1),
+            generation: sequence,
+            durability: crate::label::Durability::None,
+            capacity: 14,
+            extents: (0..14)
+                .map(|extent| Extent::new(3000 + at * 32 + 2 * extent, 1 + extent % 2 * shift).unwrap())
+                .collect(),
+            stripe: None,
+        };
+        let records = (0..1024).map(|at| Record::committed(record(at))).collect();
+        let mut device = MemoryBlocks::new(1 << 20, 512);
+        create(&mut device, &NewLabel { device: uuid::Uuid::from_u128(1), scratch: 0, ..NewLabel::default() }).unwrap();
+        let slots = Slots::read(&mut device, Geometry::new(1 << 20, 9).unwrap()).unwrap();
+        let contents = Contents { sequence, records, ..slots.decide().unwrap().contents.clone() };
+        Encoded::of(&contents).unwrap().bytes
+    };
+    let (old, new) = (full(6, 0), full(8, 1));
+    assert!(old.len() == new.len() && new.len() > 400 << 10);
+    let crc_field = 40..44;
+    let blank = |bytes: &[u8]| [&bytes[..crc_field.start], &[0; 4], &bytes[crc_field.end..]].concat();
+    let (old_blank, new_blank) = (blank(&old), blank(&new));
+    let changed = difference(old_blank.iter().zip(&new_blank).map(|(old, new)| old ^ new));
+    let whole = crc32c::crc32c(&new_blank);
+    let mut torn = old.clone();
+    let (mut unnoticed, mut compared) = (Vec::new(), 0);
+    for at in 0..=new.len() {
+        // The first `at` bytes are new.
+        let computed = whole ^ changed[at];
+        let stored = u32::from_le_bytes(torn[crc_field.clone()].try_into().unwrap());
+        if at % 9973 == 0 || computed == stored {
+            compared += 1;
+            assert_eq!(crc32c::crc32c(&blank(&torn)), computed, "{at} bytes");
+            let whole = torn == old || torn == new;
+            assert_eq!((computed == stored, wire::decode(&torn).is_ok()), (whole, whole), "{at} bytes");
+            if whole {
+                unnoticed.push(torn == new);
+            }
+        }
+        if at < new.len() {
+            torn[at] = new[at];
+        }
+    }
+    assert!(compared > 40);
+    assert!(unnoticed.contains(&false) && unnoticed.contains(&true), "the old label, and the new one");
 }

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::{Decided, Found, Set, SetError, Step, after, decide, sets};
 use crate::blocks::Blocks;
 use crate::label::entry::{Durability, MEMBERS, Pending, Record, SegmentEntry, Stripe};
-use crate::label::label::{Prepared, clear};
+use crate::label::open::{Prepared, clear};
 use crate::label::segments::{name_is_free, rename as rename_entry, resize as resize_entry};
 use crate::label::space::resized;
 use crate::label::{Extent, Label, LabelError};

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::rig::{BLOCK, Rig, segment, survives};
 use crate::blocks::Blocks;
 use crate::label::entry::{Pending, Record};
-use crate::label::label::clear;
+use crate::label::open::clear;
 use crate::label::segments::resize;
 use crate::label::slots::Encoded;
 use crate::label::space::resized;

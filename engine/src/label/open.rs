@@ -234,6 +234,3 @@ pub(super) fn clear(device: &mut dyn Blocks, extents: &[Extent]) -> Result<(), L
     extents.iter().try_for_each(|extent| device.zero(extent.slba(), extent.blocks()))?;
     Ok(device.flush()?)
 }
-
-#[cfg(test)]
-mod tests;
