@@ -1,41 +1,12 @@
 //! The list of device tests on the tiers that need nothing but this process.
 
-use tentpeg_tests::device_tests::{Ending, ModelTier, Tier, Verdict, list};
-
-/// How an ending stands in the table.
-fn word(verdict: &Verdict) -> &'static str {
-    match verdict {
-        Ok(()) => "passed",
-        Err(Ending::Skipped(_)) => "skipped",
-        Err(Ending::Failed(_)) => "FAILED",
-    }
-}
-
-fn columns(cells: &[&str]) -> String {
-    cells.iter().map(|cell| format!("{cell:16}")).collect::<Vec<_>>().join(" ")
-}
+use tentpeg_tests::device_tests::{Ending, ModelTier, list, run_all};
 
 #[test]
 fn every_device_test_on_every_tier() {
-    let tiers: [Box<dyn Tier>; 2] = [Box::new(ModelTier::stepped()), Box::new(ModelTier::threaded())];
-    let mut reasons = Vec::new();
-    let (mut failed, mut skipped) = (0, 0);
-    let heads: Vec<_> = tiers.iter().map(|tier| tier.name()).collect();
-    println!("{:60} {}", "test", columns(&heads));
-    for test in list() {
-        let verdicts: Vec<_> = tiers.iter().map(|tier| test.run(&**tier)).collect();
-        println!("{:60} {}", test.name, columns(&verdicts.iter().map(word).collect::<Vec<_>>()));
-        for (tier, verdict) in tiers.iter().zip(&verdicts) {
-            if let Err(ending) = verdict {
-                reasons.push(format!("{} on {}: {ending}", test.name, tier.name()));
-                failed += usize::from(matches!(ending, Ending::Failed(_)));
-                skipped += usize::from(matches!(ending, Ending::Skipped(_)));
-            }
-        }
-    }
-    println!("\n{}\n{failed} failed, {skipped} skipped", reasons.join("\n"));
-    assert_eq!(skipped, 0, "a model can be made to any order");
-    assert_eq!(failed, 0, "device tests failed:\n{}", reasons.join("\n"));
+    let outcome = run_all(&[&ModelTier::stepped(), &ModelTier::threaded()]);
+    assert_eq!(outcome.skipped, [""; 0], "a model can be made to any order");
+    assert_eq!(outcome.failed, [""; 0], "device tests failed");
 }
 
 /// A device that moves no byte is found out by each test that reads back what it wrote.

@@ -11,7 +11,9 @@ mod identity;
 mod limits;
 mod model;
 mod queues;
+mod table;
 mod transfers;
+mod vfio_user;
 
 use std::error::Error;
 use std::fmt;
@@ -21,6 +23,8 @@ use tentpeg_engine::EngineConfig;
 
 pub use bench::{Bench, EngineBench, Seen, Witness};
 pub use model::ModelTier;
+pub use table::{Outcome, run_all};
+pub use vfio_user::{NO_ENGINE, READY, REFUSED, SEEN, ServerProcess, VfioUserTier, patient_client};
 
 /// What a test wants of a device; `None` is whatever it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
