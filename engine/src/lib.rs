@@ -35,6 +35,7 @@ mod clock;
 mod counters;
 mod device;
 mod engine;
+pub mod label;
 mod lane;
 mod memory;
 mod planning;

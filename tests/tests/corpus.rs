@@ -27,6 +27,23 @@ const MUST_REACH: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "label",
+        &[
+            "opened",
+            "blank",
+            "foreign",
+            "damaged",
+            "newer",
+            "in conflict",
+            "incomplete sets",
+            "whole sets",
+            "segments",
+            "changes made",
+            "changes refused",
+            "repaired",
+        ],
+    ),
+    (
         "prp_sgl",
         &[
             "PRPs without a list",

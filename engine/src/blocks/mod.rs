@@ -4,6 +4,8 @@
 //! Who implements [`Blocks`] owns the commands and the memory they use; what the bytes mean is left to the callers.
 //! [`NamespaceBlocks`] does it over a controller and an idle queue pair.
 
+#[doc(hidden)]
+pub mod memory;
 mod namespace;
 
 pub use namespace::{NamespaceBlocks, NamespaceBlocksError};

@@ -9,6 +9,7 @@
 
 mod device;
 mod input;
+mod label;
 mod lists;
 mod mappings;
 mod model_commands;
@@ -17,6 +18,7 @@ mod script;
 mod uri_trace;
 
 pub use input::Input;
+pub use label::label;
 pub use lists::prp_sgl;
 pub use model_commands::model_commands;
 pub use reached::Reached;
@@ -27,5 +29,10 @@ pub use uri_trace::uri_trace;
 pub type Body = fn(&[u8]) -> Reached;
 
 /// The targets, by name.
-pub const TARGETS: &[(&str, Body)] =
-    &[("device", device), ("prp_sgl", prp_sgl), ("model_commands", model_commands), ("uri_trace", uri_trace)];
+pub const TARGETS: &[(&str, Body)] = &[
+    ("device", device),
+    ("label", label),
+    ("prp_sgl", prp_sgl),
+    ("model_commands", model_commands),
+    ("uri_trace", uri_trace),
+];
