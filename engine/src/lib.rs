@@ -34,6 +34,7 @@ mod byte_size;
 mod counters;
 mod device;
 mod engine;
+pub mod foreign;
 mod lane;
 mod memory;
 mod planning;
