@@ -82,9 +82,13 @@ pub(super) static SIGNATURES: &[Signature] = &[
         .when(|s| s.has(24, BCACHEFS) || s.le64(104) == s.at / 512)
         .labelled(Text(72, 32))
         .uuid_at(Uuid(56)),
-    Signature::new("NTFS", &[Start(0), EndBlock(1), End { back: 512, of: 512 }], &[(3, b"NTFS    ")])
-        .when(|s| s.has(510, &[0x55, 0xAA]) && is_power_of_two(s.le16(11).into(), 256, 4096))
-        .uuid_at(Serial64(72)),
+    Signature::new(
+        "NTFS",
+        &[Start(0), EndBlock(1), End { back: 512, of: 512 }, End { back: 4096, of: 4096 }],
+        &[(3, b"NTFS    ")],
+    )
+    .when(|s| s.has(510, &[0x55, 0xAA]) && is_power_of_two(s.le16(11).into(), 256, 4096))
+    .uuid_at(Serial64(72)),
     Signature::new("exFAT", &[Start(0), Start(6 << 10), Start(48 << 10)], &[(3, b"EXFAT   ")])
         .when(|s| s.has(510, &[0x55, 0xAA]) && (9..=12).contains(&s.byte(108)))
         .uuid_at(Serial32(100)),
