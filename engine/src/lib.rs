@@ -37,6 +37,7 @@ mod engine;
 pub mod foreign;
 mod lane;
 mod memory;
+pub mod ownership;
 mod planning;
 mod progress;
 mod request;
