@@ -36,6 +36,7 @@ mod device;
 mod engine;
 pub mod foreign;
 mod lane;
+pub mod link;
 mod memory;
 pub mod ownership;
 mod planning;
