@@ -8,4 +8,4 @@
 
 pub mod lock;
 pub mod node;
-// reservation
+pub mod reservation;
