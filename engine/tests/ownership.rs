@@ -5,20 +5,36 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use tentpeg_driver::controller::NamespaceIdentity;
-use tentpeg_engine::ownership::lock::{Lock, LockError, LockFolder, LockMode, LockName};
+use tentpeg_driver::model::ModelError;
+use tentpeg_engine::ownership::lock::{Lock, LockError, LockFolder, LockMode, LockName, store_in_use};
+use tentpeg_engine::{Engine, EngineConfig, OpenError};
 
 /// Tells a child what to lock: the folder of locks, or nothing; and the store.
 const FOLDER: &str = "TENTPEG_TEST_LOCK_FOLDER";
 const STORE: &str = "TENTPEG_TEST_STORE";
 
-fn lock(folder: Option<&Path>, store: Option<&Path>) -> Result<Lock, LockError> {
+/// What a contender has, as long as it is held.
+enum Won {
+    Namespace { _lock: Lock },
+    Store { _engine: Engine },
+}
+
+fn lock(folder: Option<&Path>, store: Option<&Path>) -> Result<Won, LockError> {
     match (folder, store) {
         (Some(folder), _) => {
             let identity = NamespaceIdentity { eui64: Some([0xE6; 8]), ..NamespaceIdentity::default() };
             let name = LockName::of_namespace(&identity, "", 1, "");
-            Lock::of_namespace(&LockFolder::at(folder), &name, LockMode::Exclusive)
+            let lock = Lock::of_namespace(&LockFolder::at(folder), &name, LockMode::Exclusive)?;
+            Ok(Won::Namespace { _lock: lock })
         }
-        (None, Some(store)) => Lock::of_store(store, LockMode::Exclusive),
+        (None, Some(store)) => {
+            let uri = format!("model:path={},overwrite", store.display());
+            match Engine::open(&uri, EngineConfig::default()) {
+                Ok(engine) => Ok(Won::Store { _engine: engine }),
+                Err(OpenError::Model(ModelError::InUse { path })) => Err(store_in_use(&path)),
+                Err(error) => panic!("{error}"),
+            }
+        }
         (None, None) => unreachable!("a contender is told what to lock"),
     }
 }
@@ -95,10 +111,10 @@ fn contend(variable: &'static str, path: &Path) {
         }
         // This process is one more.
         let (folder, store) = if variable == FOLDER { (Some(path), None) } else { (None, Some(path)) };
-        let error = lock(folder, store).unwrap_err();
+        let Err(error) = lock(folder, store) else { panic!("two have won") };
         assert!(matches!(&error, LockError::Held { holders, .. } if holders[0].pid == winner.child.id()), "{error}");
         winner.kill();
-        drop(lock(folder, store).unwrap());
+        drop(lock(folder, store).unwrap_or_else(|error| panic!("{error}")));
     }
 }
 

@@ -73,37 +73,42 @@ impl Holder {
     }
 }
 
-/// Who holds the lock on `file`.
+/// Who holds the lock on `file`, which has a record in it, or had one.
 pub(super) fn of(file: &File) -> Vec<Holder> {
-    let recorded = Holder::recorded(file);
-    let listed = fs::read_to_string("/proc/locks").map(|locks| listed(&locks, file)).unwrap_or_default();
+    let (listed, recorded) = (listed(file), Holder::recorded(file));
     if listed.is_empty() {
         // Of another PID namespace, or without /proc: only the record tells.
         return recorded.into_iter().collect();
     }
-    let known = |pid| recorded.as_ref().filter(|holder| holder.pid == pid).cloned();
-    listed.into_iter().map(|pid| known(pid).unwrap_or_else(|| Holder::seen(pid))).collect()
+    let known = |holder: Holder| recorded.as_ref().filter(|known| known.pid == holder.pid).cloned().unwrap_or(holder);
+    listed.into_iter().map(known).collect()
+}
+
+/// Who holds the lock on `file` by the kernel's list.
+pub(super) fn listed(file: &File) -> Vec<Holder> {
+    let pids = fs::read_to_string("/proc/locks").map(|locks| pids(&locks, file)).unwrap_or_default();
+    pids.into_iter().map(Holder::seen).collect()
 }
 
 /// The processes that hold `file` by `flock`, of a text like `/proc/locks`.
-fn listed(locks: &str, file: &File) -> Vec<u32> {
+fn pids(locks: &str, file: &File) -> Vec<u32> {
     let Ok(metadata) = file.metadata() else { return Vec::new() };
-    let mut pids: Vec<u32> = Vec::new();
+    let mut found: Vec<u32> = Vec::new();
     for line in locks.lines() {
         // 1: FLOCK  ADVISORY  WRITE 1234 fe:01:131090 0 EOF; who waits has an arrow after the number.
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [_, "FLOCK", _, _, pid, place, ..] = fields[..] else { continue };
         let Some((device, inode)) = place.rsplit_once(':') else { continue };
         let (Ok(pid), Ok(inode)) = (pid.parse::<u32>(), inode.parse::<u64>()) else { continue };
-        if pid == 0 || inode != metadata.ino() || pids.contains(&pid) || pids.len() == MOST_HOLDERS {
+        if pid == 0 || inode != metadata.ino() || found.contains(&pid) || found.len() == MOST_HOLDERS {
             continue;
         }
         // Some file systems (Btrfs, overlays) show files another device than the kernel lists them by.
         if device == device_of(&metadata) || has_open(pid, &metadata) {
-            pids.push(pid);
+            found.push(pid);
         }
     }
-    pids
+    found
 }
 
 fn device_of(metadata: &fs::Metadata) -> String {
@@ -145,10 +150,10 @@ mod tests {
              8: FLOCK  ADVISORY  READ 45 {device}:x 0 EOF\n\
              9: FLOCK\n\n"
         );
-        assert_eq!(listed(&locks, &file), [41, 44]);
+        assert_eq!(pids(&locks, &file), [41, 44]);
         // This process has the file open, under whatever device it is listed.
         let other = format!("1: FLOCK ADVISORY READ {} ff:ff:{inode} 0 EOF", process::id());
-        assert_eq!(listed(&other, &file), [process::id()]);
+        assert_eq!(pids(&other, &file), [process::id()]);
     }
 
     #[test]

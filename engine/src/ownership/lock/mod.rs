@@ -1,5 +1,6 @@
 //! The lock that holds the openers of one device on one node apart: `flock(2)`, on a file named by the namespace in a
-//! [folder](LockFolder) that only its owner can write, or on the file of a model's store itself.
+//! [folder](LockFolder) that only its owner can write. A file that a model keeps its bytes in is locked by the model, on
+//! the file itself and by the same rules; [`store_in_use`] says who has it.
 //!
 //! Whoever writes holds it alone; those who only read share it. It belongs to an open file description, so that two
 //! engines in one process exclude each other as two processes do, and it ends with the process, whatever ends that; a
@@ -9,9 +10,9 @@
 //! Processes that look into different folders, as those of different users do unless one is configured for all, are
 //! not held apart by it, and neither are nodes. There the reservation decides, and that a function has one driver.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -91,7 +92,7 @@ impl Lock {
         let folder = folder.open()?;
         for _ in 0..ATTEMPTS {
             let file = folder.file(name)?;
-            try_lock(&file, mode, || format!("namespace {name}"), &folder.path_of(name))?;
+            try_lock(&file, mode, name, &folder.path_of(name))?;
             // Somebody may have removed the file and made another before this lock was taken.
             if folder.holds(name, &file)? {
                 let recorded = mode == LockMode::Exclusive && Holder::of_this_process().record(&file).is_ok();
@@ -100,27 +101,6 @@ impl Lock {
         }
         let reason = "it is replaced again and again: see who removes files there";
         Err(LockError::NotTrusted { path: folder.path_of(name), reason })
-    }
-
-    /// Locks the file of a model's store, which must exist. Nothing is written into it.
-    ///
-    /// # Errors
-    /// As [`of_namespace`](Self::of_namespace).
-    pub fn of_store(path: &Path, mode: LockMode) -> Result<Self, LockError> {
-        let kernel = |step| move |source| LockError::Kernel { step, path: path.to_owned(), source };
-        for _ in 0..ATTEMPTS {
-            // A pipe would wait for its other end.
-            let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-            let mut options = OpenOptions::new();
-            let file = options.read(true).custom_flags(flags.bits() as i32).open(path).map_err(kernel("open"))?;
-            try_lock(&file, mode, || format!("the store {}", path.display()), path)?;
-            let locked = file.metadata().map_err(kernel("look at"))?;
-            if fs::metadata(path).is_ok_and(|now| (now.dev(), now.ino()) == (locked.dev(), locked.ino())) {
-                return Ok(Self { file, mode, recorded: false });
-            }
-        }
-        let reason = "it is replaced again and again: see who writes it";
-        Err(LockError::NotTrusted { path: path.to_owned(), reason })
     }
 
     /// Who else may have the device open.
@@ -139,14 +119,23 @@ impl Drop for Lock {
     }
 }
 
-fn try_lock(file: &File, mode: LockMode, what: impl Fn() -> String, path: &Path) -> Result<(), LockError> {
+/// What to say of the file of a model's store that [is in use](tentpeg_driver::model::ModelError::InUse).
+pub fn store_in_use(path: &Path) -> LockError {
+    // A pipe would wait for its other end.
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path);
+    let holders = file.map(|file| holder::listed(&file)).unwrap_or_default();
+    LockError::Held { what: format!("the store {}", path.display()), holders }
+}
+
+fn try_lock(file: &File, mode: LockMode, name: &LockName, path: &Path) -> Result<(), LockError> {
     let outcome = match mode {
         LockMode::Shared => file.try_lock_shared(),
         LockMode::Exclusive => file.try_lock(),
     };
     outcome.map_err(|error| match error {
-        fs::TryLockError::WouldBlock => LockError::Held { what: what(), holders: holder::of(file) },
-        fs::TryLockError::Error(source) => LockError::Kernel { step: "lock", path: path.to_owned(), source },
+        TryLockError::WouldBlock => LockError::Held { what: format!("namespace {name}"), holders: holder::of(file) },
+        TryLockError::Error(source) => LockError::Kernel { step: "lock", path: path.to_owned(), source },
     })
 }
 

@@ -1,10 +1,12 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::process;
+use std::{fs, process};
 
 use tempfile::TempDir;
 use tentpeg_driver::controller::NamespaceIdentity;
+use tentpeg_driver::model::ModelError;
 
 use super::*;
+use crate::{Engine, EngineConfig, OpenError};
 
 struct Place {
     folder: TempDir,
@@ -74,27 +76,28 @@ fn readers_share_and_exclude_a_writer() {
     place.lock(LockMode::Exclusive).unwrap();
 }
 
+/// Two engines in a process, by whatever names they call the file.
 #[test]
-fn a_store_is_locked_by_its_own_file_under_whatever_name() {
+fn a_store_that_is_in_use_is_told_with_who_has_it() {
     let place = place();
-    let store = place.store();
-    let link = place.folder.path().join("link");
+    let (store, link) = (place.store(), place.folder.path().join("link"));
     symlink(&store, &link).unwrap();
-    let winner = Lock::of_store(&store, LockMode::Exclusive).unwrap();
+    let open = |path: &Path| {
+        let uri = format!("model:path={},overwrite", path.display());
+        Engine::open(&uri, EngineConfig::default())
+    };
+    let winner = open(&store).unwrap();
     for path in [&store, &link] {
-        let message = held(Lock::of_store(path, LockMode::Exclusive));
+        let Err(OpenError::Model(ModelError::InUse { path: named })) = open(path) else { panic!("two have won") };
+        let message = store_in_use(&named).to_string();
         names_this_process(&message);
         assert!(message.starts_with(&format!("the store {}", path.display())), "{message}");
     }
-    drop(winner);
-    let readers = [Lock::of_store(&store, LockMode::Shared).unwrap(), Lock::of_store(&link, LockMode::Shared).unwrap()];
-    held(Lock::of_store(&store, LockMode::Exclusive));
-    drop(readers);
-    assert_eq!(fs::read(&store).unwrap(), [7; 4096], "nothing is written into a store");
-    assert!(matches!(
-        Lock::of_store(&place.folder.path().join("none"), LockMode::Shared),
-        Err(LockError::Kernel { .. })
-    ));
+    winner.close().unwrap();
+    open(&link).unwrap().close().unwrap();
+    let LockError::Held { holders, .. } = store_in_use(&store) else { panic!() };
+    assert_eq!(holders, [], "nobody has it any more");
+    assert!(store_in_use(&place.folder.path().join("none")).to_string().contains("a process that cannot be seen"));
 }
 
 #[test]
