@@ -16,7 +16,7 @@ const STORE: &str = "TENTPEG_TEST_STORE";
 /// What a contender has, as long as it is held.
 enum Won {
     Namespace { _lock: Lock },
-    Store { _engine: Engine },
+    Store { _engine: Box<Engine> },
 }
 
 fn lock(folder: Option<&Path>, store: Option<&Path>) -> Result<Won, LockError> {
@@ -30,7 +30,7 @@ fn lock(folder: Option<&Path>, store: Option<&Path>) -> Result<Won, LockError> {
         (None, Some(store)) => {
             let uri = format!("model:path={},overwrite", store.display());
             match Engine::open(&uri, EngineConfig::default()) {
-                Ok(engine) => Ok(Won::Store { _engine: engine }),
+                Ok(engine) => Ok(Won::Store { _engine: Box::new(engine) }),
                 Err(OpenError::Model(ModelError::InUse { path })) => Err(store_in_use(&path)),
                 Err(error) => panic!("{error}"),
             }

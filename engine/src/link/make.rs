@@ -32,10 +32,8 @@ pub(super) fn make(path: &Path, marker: &Marker, may_be_new: bool) -> Result<Mad
             Some(inode) => replace(path, file, inode)?,
         };
         if placed {
-            // The name lasts only when its folder does.
-            let folder = folder_of(path);
-            let synced = File::open(&folder).and_then(|folder| folder.sync_all());
-            synced.map_err(|source| kernel("sync", &folder, source))?;
+            // Not every file system can sync a folder, and a marker that a crash takes is made again.
+            let _ = File::open(folder_of(path)).and_then(|folder| folder.sync_all());
             return Ok(Made { replaced: old.is_some(), attribute });
         }
     }
@@ -122,7 +120,7 @@ fn replace(path: &Path, made: NamedTempFile, old: (u64, u64)) -> Result<bool, Li
     match swap() {
         Ok(()) if inode_of(made.path()) == Some(old) => {
             // What was there has the other name now, and goes with it.
-            made.close().map_err(|source| kernel("remove the former", path, source))?;
+            drop(made);
             Ok(true)
         }
         Ok(()) => match swap() {

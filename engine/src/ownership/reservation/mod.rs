@@ -143,7 +143,7 @@ impl<T: Copy + Default> Reservation<'_, T> {
     /// Gives the namespace back, and this host's registration with it. Where it has none, nothing is done.
     ///
     /// # Errors
-    /// [`ReservationError::Controller`].
+    /// [`ReservationError`]; what others hold is never touched.
     pub fn release(&mut self, claim: Claim) -> Result<(), ReservationError> {
         if let Ok(host) = self.introduce(claim)?
             && let Some(key) = self.standing(host)?.own
