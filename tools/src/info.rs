@@ -4,6 +4,7 @@ use clap::Args;
 use tentpeg_driver::controller::ControllerError;
 use tentpeg_driver::spec::identify::IdentifyNamespace;
 use tentpeg_driver::spec::log::SmartLog;
+use tentpeg_engine::foreign::ForeignContents;
 use tentpeg_engine::{DeviceInfo, EngineConfig};
 use thiserror::Error;
 
@@ -130,6 +131,13 @@ fn health(smart: &SmartLog) -> Vec<Row> {
         large("error_log_entries", "error log entries", smart.number_of_error_information_log_entries.get()),
     ]);
     rows
+}
+
+/// What somebody else has left on the device.
+pub fn foreign(found: &[ForeignContents]) -> Vec<Row> {
+    let lines: Vec<_> = found.iter().map(ForeignContents::to_string).collect();
+    let shown = if lines.is_empty() { "none".to_owned() } else { lines.join("; ") };
+    vec![Row::table("foreign contents", Value::Text(shown)), Row::json("foreign_contents", Value::Texts(lines))]
 }
 
 /// An identifier in hexadecimal; all zeroes is none.

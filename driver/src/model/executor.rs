@@ -179,7 +179,7 @@ impl Core {
             None => {}
         }
         board.settle_faults(&mut registers);
-        self.admin.tick(&board, &mut self.namespaces, self.running);
+        self.admin.tick(&board, &mut self.namespaces, &mut self.delayed, self.running);
         self.busy = self.is_busy();
         if registers.unsettled() {
             board.want_attention();

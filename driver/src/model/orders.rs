@@ -30,6 +30,8 @@ pub(super) enum Order {
     Note(u32),
     /// Reservations of a namespace have changed for these hosts by another's command.
     NotifyReservation { nsid: u32, kind: ReservationNotificationType, hosts: Vec<HostKey> },
+    /// Another controller's command has preempted these hosts: what they have under way there is aborted.
+    AbortPreempted { nsid: u32, hosts: Vec<HostKey> },
     /// Something went wrong that no command is told about.
     Report(AsynchronousEvent),
 }

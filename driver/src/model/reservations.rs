@@ -219,7 +219,7 @@ impl Reservations {
                 Some(held) if held.rtype == rtype && self.holds(self.user) => {}
                 Some(_) => return Err(CONFLICT),
             },
-            // Commands are executed whole and in order: none is under way that could be aborted.
+            // Commands are executed whole: only what a fault holds back can be aborted, by an order to its controller.
             AcquireAction::PREEMPT | AcquireAction::PREEMPT_AND_ABORT => return self.preempt(rtype, prkey),
             _ => return Err(INVALID),
         }

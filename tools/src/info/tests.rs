@@ -60,3 +60,14 @@ fn warnings_and_temperature_are_in_words() {
     smart.composite_temperature = 0.into();
     assert!(!crate::report::table(&health(&smart)).contains("temperature  "), "not reported");
 }
+
+#[test]
+fn foreign_contents_are_in_words() {
+    assert!(crate::report::table(&foreign(&[])).contains("foreign contents  none\n"));
+    let contents = |name, at| ForeignContents { name, places: vec![at], label: None, uuid: None };
+    let found = [contents("XFS", 0), contents("md RAID 1.0", 8192)];
+    let rows = foreign(&found);
+    assert!(crate::report::table(&rows).contains("XFS at byte 0; md RAID 1.0 at byte 8192\n"));
+    let texts = ["XFS at byte 0", "md RAID 1.0 at byte 8192"].map(str::to_owned);
+    assert_eq!(*value(&rows, "foreign_contents"), Value::Texts(texts.to_vec()));
+}

@@ -149,9 +149,9 @@ impl Admin {
     /// Carries out what was ordered from outside and takes operations in progress one turn further. `running` is whether
     /// the controller is ready.
     #[cold]
-    pub(super) fn tick(&mut self, board: &Board, namespaces: &mut Namespaces, running: bool) {
+    pub(super) fn tick(&mut self, board: &Board, namespaces: &mut Namespaces, delayed: &mut Delayed, running: bool) {
         for order in board.take_orders() {
-            self.carry_out(order, board, namespaces, running);
+            self.carry_out(order, board, namespaces, delayed, running);
         }
         self.formats.tick(namespaces, &mut self.late);
         if self.sanitize.tick(board, namespaces) && running {
@@ -170,7 +170,14 @@ impl Admin {
         self.formats.busy() || self.sanitize.busy() || self.self_tests.busy()
     }
 
-    fn carry_out(&mut self, order: Order, board: &Board, namespaces: &mut Namespaces, running: bool) {
+    fn carry_out(
+        &mut self,
+        order: Order,
+        board: &Board,
+        namespaces: &mut Namespaces,
+        delayed: &mut Delayed,
+        running: bool,
+    ) {
         let changed = match order {
             Order::Add(mut entry) => {
                 entry.namespace.cached = self.features.cached();
@@ -197,6 +204,12 @@ impl Admin {
                 if running && hosts.contains(&self.host()) && !self.features.masks_reservation(nsid, kind) {
                     self.logs.notify_reservation(nsid, kind);
                     self.events.raise(AsynchronousEvent::RESERVATION_LOG_PAGE_AVAILABLE);
+                }
+                return;
+            }
+            Order::AbortPreempted { nsid, hosts } => {
+                if hosts.contains(&self.host()) {
+                    delayed.abort_preempted(nsid);
                 }
                 return;
             }

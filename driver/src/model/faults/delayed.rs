@@ -53,6 +53,19 @@ impl Delayed {
         false
     }
 
+    /// Aborts the commands on namespace `nsid` that are kept and have not been executed, since their host was preempted:
+    /// they complete in the next turn (NVM Express Base 2.1, 8.1.22.7).
+    pub(in crate::model) fn abort_preempted(&mut self, nsid: u32) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.sqid != 0) {
+            if let Rest::Execute(sqe) = entry.rest
+                && sqe.nsid == nsid
+            {
+                let status = StatusCode::COMMAND_ABORTED_DUE_TO_PREEMPT_AND_ABORT.status();
+                (entry.turns, entry.rest) = (0, Rest::Complete { cid: sqe.cid, dw0: 0, status });
+            }
+        }
+    }
+
     /// Whether a command with this CID is kept.
     #[cfg(test)]
     pub(in crate::model) fn holds(&self, sqid: u16, cid: u16) -> bool {
@@ -110,6 +123,19 @@ mod tests {
         assert_eq!(delayed.take_due(|_| true), None);
         assert_eq!(delayed.take_any(), Some((1, flush(1))));
         assert!(delayed.is_empty());
+    }
+
+    #[test]
+    fn a_preemption_finds_the_commands_of_its_namespace() {
+        let mut delayed = Delayed::default();
+        delayed.keep(0, 100, flush(1));
+        delayed.keep(1, 100, flush(2));
+        delayed.keep(2, 100, Rest::Execute(Sqe::flush(2).with_cid(3)));
+        delayed.abort_preempted(1);
+        let status = StatusCode::COMMAND_ABORTED_DUE_TO_PREEMPT_AND_ABORT.status();
+        assert_eq!(delayed.take_due(|_| true), Some((1, Rest::Complete { cid: 2, dw0: 0, status })));
+        assert_eq!(delayed.take_due(|_| true), None);
+        assert!(delayed.holds(0, 1) && delayed.holds(2, 3));
     }
 
     #[test]

@@ -9,7 +9,8 @@ use super::super::orders::Order;
 use super::super::transfer::{Lengths, permanent};
 use super::{HostKey, Notices, Reservations, Wish};
 use crate::dma::Access;
-use crate::spec::command::NvmOpcode;
+use crate::spec::command::{AcquireAction, NvmOpcode};
+use crate::spec::log::ReservationNotificationType;
 use crate::spec::reservation::{
     RegisteredController, RegisteredControllerExtended, ReservationStatus, ReservationType,
 };
@@ -57,8 +58,12 @@ impl Namespace {
             _ => reservations.release(sqe.rrela(), sqe.rtype(), key(0)),
         });
         let Notices(notices) = outcome.map_err(StatusCode::status)?;
+        let aborts = opcode == NvmOpcode::RESERVATION_ACQUIRE && sqe.racqa() == AcquireAction::PREEMPT_AND_ABORT;
         for (kind, hosts) in notices {
             for other in board.others() {
+                if aborts && kind == ReservationNotificationType::REGISTRATION_PREEMPTED {
+                    other.order(Order::AbortPreempted { nsid: sqe.nsid, hosts: hosts.clone() });
+                }
                 other.order(Order::NotifyReservation { nsid: sqe.nsid, kind, hosts: hosts.clone() });
             }
         }

@@ -2,6 +2,7 @@
 
 use zerocopy::FromBytes;
 
+use super::super::faults::{Action, CommandQueue, Rule, When};
 use super::super::{IoCommandsConfig, ModelConfig, Survivors};
 use super::host::{Host, Pair, small};
 use super::subsystem::two;
@@ -287,5 +288,35 @@ fn a_reset_keeps_and_a_loss_of_power_clears_unless_it_was_to_persist() {
         // The feature changes it, too.
         assert_eq!(second.host.code(Sqe::set_features(fid, 1, u32::from(!persist))), OK);
         assert_eq!(second.report(true).unwrap().0.ptpls, u8::from(!persist));
+    }
+}
+
+#[test]
+fn what_a_preempted_host_has_under_way_is_aborted_where_that_is_asked_for() {
+    for (action, code) in [
+        (AcquireAction::PREEMPT_AND_ABORT, StatusCode::COMMAND_ABORTED_DUE_TO_PREEMPT_AND_ABORT),
+        (AcquireAction::PREEMPT, CONFLICT),
+    ] {
+        let [mut first, mut second] = users([FIRST, SECOND]);
+        assert_eq!([first.register(1), first.acquire(1, EXCLUSIVE), second.register(2)], [OK; 3]);
+        let delay = Action::Delay { turns: 20 };
+        first.host.model.faults().add(Rule {
+            queue: CommandQueue::Io,
+            opcode: None,
+            when: When::Nth(1),
+            action: delay,
+        });
+        first.pair.push(Sqe::flush(1).with_cid(7));
+        first.pair.ring();
+        first.host.turns(2);
+        assert!(first.pair.take().is_none());
+        assert_eq!(second.keys(Sqe::reservation_acquire(1, action, EXCLUSIVE), (2, 1)), OK);
+        first.host.turns(2);
+        let early = first.pair.take();
+        assert_eq!(early.is_some(), action == AcquireAction::PREEMPT_AND_ABORT);
+        first.host.turns(30);
+        let ended = early.or_else(|| first.pair.take()).unwrap();
+        assert_eq!((ended.cid, ended.status.status().code()), (7, code));
+        assert_eq!(first.host.model.counters().flushes, 0, "whether it was aborted or met the reservation");
     }
 }
