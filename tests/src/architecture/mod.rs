@@ -27,6 +27,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "driver/src/dma/region/tests.rs",
     "driver/src/dma/view.rs",
     "driver/src/gpu/device.rs",
+    "driver/src/gpu/ladder/probe.rs",
     "driver/src/gpu/library/mod.rs",
     "driver/src/gpu/library/symbols.rs",
     "driver/src/gpu/provider/cuda.rs",

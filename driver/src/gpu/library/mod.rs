@@ -186,7 +186,7 @@ impl Cuda {
     }
 
     #[cold]
-    fn error(&self, call: &'static str, code: u32) -> CudaError {
+    pub(super) fn error(&self, call: &'static str, code: u32) -> CudaError {
         let mut name: *const c_char = std::ptr::null();
         // SAFETY: `name` is writable; it becomes a string that lives as long as the library, or stays null.
         let named = unsafe { (self.symbols.cuGetErrorName)(code, &raw mut name) };

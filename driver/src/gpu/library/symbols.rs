@@ -3,7 +3,7 @@
 //! Signatures are those of cuda.h for CUDA 12.0, with results and enumerations as plain numbers: what a newer driver
 //! answers is then a number too.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr};
 use libloading::Library;
@@ -52,5 +52,6 @@ symbols! {
     cuCtxPopCurrent_v2(*mut CUcontext);
     cuPointerGetAttributes(c_uint, *mut u32, *mut *mut c_void, CUdeviceptr);
     cuMemGetAddressRange_v2(*mut CUdeviceptr, *mut usize, CUdeviceptr);
+    cuMemGetHandleForAddressRange(*mut c_void, CUdeviceptr, usize, u32, c_ulonglong);
     cuFlushGPUDirectRDMAWrites(u32, u32);
 }
