@@ -65,6 +65,7 @@ pub struct Gpu {
     device: CUdevice,
     context: CUcontext,
     info: GpuInfo,
+    uses_host_addresses: bool,
 }
 
 // SAFETY: a context may be used from any thread, by several at a time; the handle is never changed.
@@ -107,12 +108,14 @@ impl Gpu {
         // SAFETY: `device` is writable.
         cuda.check("cuDeviceGet", unsafe { (symbols.cuDeviceGet)(&raw mut device, number) })?;
         let info = read_info(cuda, device, ordinal)?;
+        let attribute = Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM;
+        let uses_host_addresses = read_attribute(cuda, device, attribute as u32)? != 0;
         let mut context: CUcontext = std::ptr::null_mut();
         // SAFETY: `context` is writable; the device is one of CUDA's.
         cuda.check("cuDevicePrimaryCtxRetain", unsafe {
             (symbols.cuDevicePrimaryCtxRetain)(&raw mut context, device)
         })?;
-        Ok(Arc::new(Self { cuda: Arc::clone(cuda), device, context, info }))
+        Ok(Arc::new(Self { cuda: Arc::clone(cuda), device, context, info, uses_host_addresses }))
     }
 
     /// The library that it was opened with.
@@ -123,6 +126,11 @@ impl Gpu {
     /// What it is like.
     pub fn info(&self) -> &GpuInfo {
         &self.info
+    }
+
+    /// Whether it reaches registered memory of this process at the process's own addresses.
+    pub(super) fn uses_host_addresses(&self) -> bool {
+        self.uses_host_addresses
     }
 
     /// Makes the context current in this thread.
@@ -178,12 +186,7 @@ fn read_info(cuda: &Cuda, device: CUdevice, ordinal: u32) -> Result<GpuInfo, Cud
     let mut memory = 0usize;
     // SAFETY: `memory` is writable.
     cuda.check("cuDeviceTotalMem", unsafe { (symbols.cuDeviceTotalMem_v2)(&raw mut memory, device) })?;
-    let attribute = |number: u32| {
-        let mut value: c_int = 0;
-        // SAFETY: `value` is writable.
-        let code = unsafe { (symbols.cuDeviceGetAttribute)(&raw mut value, number, device) };
-        cuda.check("cuDeviceGetAttribute", code).map(|()| u32::try_from(value).unwrap_or(0))
-    };
+    let attribute = |number: u32| read_attribute(cuda, device, number);
     let known = |named: Attribute| attribute(named as u32);
     let dma_buf_mmap = match attribute(DMA_BUF_MMAP_SUPPORTED) {
         Ok(value) => Some(value != 0),
@@ -210,6 +213,13 @@ fn read_info(cuda: &Cuda, device: CUdevice, ordinal: u32) -> Result<GpuInfo, Cud
         dma_buf: known(Attribute::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)? != 0,
         dma_buf_mmap,
     })
+}
+
+fn read_attribute(cuda: &Cuda, device: CUdevice, number: u32) -> Result<u32, CudaError> {
+    let mut value: c_int = 0;
+    // SAFETY: `value` is writable.
+    let code = unsafe { (cuda.symbols.cuDeviceGetAttribute)(&raw mut value, number, device) };
+    cuda.check("cuDeviceGetAttribute", code).map(|()| u32::try_from(value).unwrap_or(0))
 }
 
 fn until_zero(text: &[u8]) -> String {

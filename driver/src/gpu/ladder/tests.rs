@@ -75,6 +75,9 @@ impl PathProbe for Machine {
     }
 }
 
+/// What closes a way.
+type Close = Box<dyn Fn(&mut Machine)>;
+
 const ADDRESS: u64 = 0x7f00_0001_1000;
 
 fn placement(rdma_capable: bool) -> Placement {
@@ -104,7 +107,7 @@ fn what_is_free_depends_on_what_translates() {
 fn each_obstacle_is_named_and_staging_is_always_left() {
     let version = |major, minor| GdrdrvVersion { major, minor };
     let refused = CudaError { call: "cuMemGetHandleForAddressRange", code: 1, name: "INVALID".to_owned() };
-    let cases: Vec<(Box<dyn Fn(&mut Machine)>, usize, Obstacle)> = vec![
+    let cases: Vec<(Close, usize, Obstacle)> = vec![
         (Box::new(|machine| machine.info.rdma = false), 0, Obstacle::NoRdma),
         (Box::new(|machine| machine.info.rdma = false), 1, Obstacle::NoRdma),
         (Box::new(|machine| machine.info.dma_buf = false), 0, Obstacle::NoDmaBuf),
