@@ -1,8 +1,8 @@
 //! Movers: what copies to and from memory that the host cannot touch.
 //!
 //! A controller in hardware reaches such memory over the bus. One in software cannot, and hands its copies to a mover:
-//! all of a turn as one list, so that a copy costs no call of its own, and what they belong to is completed when the
-//! mover says that they are done.
+//! those of many commands as one list, so that a copy costs no call of its own, and what they belong to is completed when
+//! the mover says that they are made.
 
 use std::error::Error;
 use std::ptr::NonNull;
@@ -62,18 +62,19 @@ pub trait Mover: Send {
     /// Begins copies. They may be made in any order, also with regard to those that were begun before.
     ///
     /// # Errors
-    /// [`MoverError`]; of `copies` and those before any part may have been made, and none is made any more.
+    /// [`MoverError`]; of `copies` and of lists that are in progress any part may have been made, and none is made any
+    /// more. `copies` do not count as begun.
     ///
     /// # Safety
-    /// Until [`is_done`](Self::is_done) has said so or failed, all that they name stays where it is: memory of the
+    /// Until [`ended`](Self::ended) has counted them or failed, all that they name stays where it is: memory of the
     /// accelerator, or admitted memory of this process; and nobody makes a reference to it. What another thread or device
     /// does to the same bytes meanwhile is as between devices: it may tear, and harms nothing else.
     unsafe fn begin(&mut self, copies: &[MemoryCopy]) -> Result<(), MoverError>;
 
-    /// Whether all copies that were begun are made, and visible to the host and to work that is given to the accelerator
-    /// from now on.
+    /// How many of the lists that were ever begun are no longer in progress, from the first on: they are made, and visible
+    /// to the host and to work that is given to the accelerator from now on, or were lost when an error was reported.
     ///
     /// # Errors
-    /// [`MoverError`]; then none is made any more.
-    fn is_done(&mut self) -> Result<bool, MoverError>;
+    /// [`MoverError`]; then what was in progress is not made any more, and is counted from now on.
+    fn ended(&mut self) -> Result<u64, MoverError>;
 }

@@ -14,11 +14,13 @@ use cudarc::driver::sys::{
     CUflushGPUDirectRDMAWritesTarget_enum as FlushTarget,
 };
 
-use super::error::{CudaError, code};
-use super::library::{Cuda, LibraryError};
+use super::error::CudaError;
+use super::library::{Cuda, CudaVersion, LibraryError};
 
-/// CU_DEVICE_ATTRIBUTE_DMA_BUF_MMAP_SUPPORTED, which headers have from CUDA 13.3 on. An older driver refuses it.
+/// CU_DEVICE_ATTRIBUTE_DMA_BUF_MMAP_SUPPORTED.
 const DMA_BUF_MMAP_SUPPORTED: u32 = 152;
+/// The first CUDA that knows it.
+const WITH_DMA_BUF_MMAP: CudaVersion = CudaVersion(13_030);
 
 /// Whom the GPU keeps writes from other devices in order for, without a flush (cuda.h,
 /// CUGPUDirectRDMAWritesOrdering).
@@ -188,10 +190,9 @@ fn read_info(cuda: &Cuda, device: CUdevice, ordinal: u32) -> Result<GpuInfo, Cud
     cuda.check("cuDeviceTotalMem", unsafe { (symbols.cuDeviceTotalMem_v2)(&raw mut memory, device) })?;
     let attribute = |number: u32| read_attribute(cuda, device, number);
     let known = |named: Attribute| attribute(named as u32);
-    let dma_buf_mmap = match attribute(DMA_BUF_MMAP_SUPPORTED) {
-        Ok(value) => Some(value != 0),
-        Err(error) if error.code == code::INVALID_VALUE => None,
-        Err(error) => return Err(error),
+    let dma_buf_mmap = match cuda.version() {
+        older if older < WITH_DMA_BUF_MMAP => None,
+        _ => Some(attribute(DMA_BUF_MMAP_SUPPORTED)? != 0),
     };
     Ok(GpuInfo {
         ordinal,

@@ -75,6 +75,9 @@ pub struct CudaMover {
     /// Pieces that have not had room yet: empty between calls.
     waiting: VecDeque<MemoryCopy>,
     launches: u64,
+    /// Where the lists in progress end, as `tail` has it.
+    ends: VecDeque<u32>,
+    ended: u64,
     /// Blocks of the feeder.
     blocks: u32,
 }
@@ -107,6 +110,8 @@ impl CudaMover {
             failed: false,
             waiting: VecDeque::new(),
             launches: 0,
+            ends: VecDeque::new(),
+            ended: 0,
             blocks,
         })
     }
@@ -200,6 +205,8 @@ impl CudaMover {
         // What was not shown to the feeder must not be shown to the next.
         self.waiting.clear();
         self.stop();
+        self.ended += self.ends.len() as u64;
+        self.ends.clear();
         MoverError::new(error)
     }
 
@@ -236,20 +243,24 @@ impl Mover for CudaMover {
             }
             self.keep_fed()?;
         }
+        self.ends.push_back(self.tail);
         Ok(())
     }
 
-    fn is_done(&mut self) -> Result<bool, MoverError> {
+    fn ended(&mut self) -> Result<u64, MoverError> {
         self.working()?;
         if self.look() {
             self.looks = 0;
         }
-        if self.completed == self.tail {
-            return Ok(true);
+        while self.ends.front().is_some_and(|end| self.completed.wrapping_sub(*end) as i32 >= 0) {
+            self.ends.pop_front();
+            self.ended += 1;
         }
-        self.keep_fed()?;
-        self.grow_impatient()?;
-        Ok(false)
+        if self.completed != self.tail {
+            self.keep_fed()?;
+            self.grow_impatient()?;
+        }
+        Ok(self.ended)
     }
 }
 

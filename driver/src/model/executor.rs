@@ -4,6 +4,7 @@
 //! takes the IOMMU's table for the rest of the turn. Commands are executed whole and in order, one queue after the
 //! other; a completion queue that is full holds its submission queues up until the host has made room.
 
+use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
@@ -55,7 +56,7 @@ struct Core {
     /// DMA that goes on after its end.
     late: Option<Box<Late>>,
     /// With a mover: commands whose copies are not made yet. Empty between turns.
-    executed: Vec<Executed>,
+    executed: VecDeque<Executed>,
     /// What a mover said that failed in this turn.
     move_error: Option<MoverError>,
     epoch: u32,
@@ -91,7 +92,7 @@ impl Executor {
             admin,
             delayed: Delayed::default(),
             late: None,
-            executed: Vec::new(),
+            executed: VecDeque::new(),
             move_error: None,
             epoch: 0,
             busy: false,

@@ -1,8 +1,8 @@
 //! The model's side of a mover: how its commands reach memory of an accelerator.
 //!
-//! Plain reads and writes leave their copies here. The executor has them begun a queue at a time and posts no completion
-//! of theirs before all are made, in the turn in which the commands were fetched: the table of what is mapped is held
-//! as long, so that an unmap waits for them (see [`iommu`](super::iommu)). Memory of this process is copied at once, as
+//! Plain reads and writes leave their copies here. The executor has them begun a list at a time and posts no completion
+//! before the command's copies are made, all in the turn in which it was fetched: the table of what is mapped is held as
+//! long, so that an unmap waits for them (see [`iommu`](super::iommu)). Memory of this process is copied at once, as
 //! by a model without a mover.
 
 use std::sync::Arc;
@@ -24,9 +24,11 @@ pub(super) struct Moves {
     // Dropped before what it reaches.
     mover: Box<dyn Mover>,
     _admitted: Vec<Arc<Mapped>>,
+    /// The copies of the next list.
     list: Vec<MemoryCopy>,
-    /// Whether some were begun that may not be made yet.
-    begun: bool,
+    /// Lists begun, and how many of them are no longer in progress.
+    begun: u64,
+    ended: u64,
     /// Where a look-up ended.
     pub(super) hint: Hint,
 }
@@ -39,7 +41,23 @@ impl Moves {
             // shared; the store makes no reference to its bytes.
             unsafe { mover.admit(store.base(), store.len()) }?;
         }
-        Ok(Self { mover, _admitted: stores, list: Vec::new(), begun: false, hint: Hint::default() })
+        Ok(Self { mover, _admitted: stores, list: Vec::new(), begun: 0, ended: 0, hint: Hint::default() })
+    }
+
+    /// The list that the copies which are left here now will belong to: none where there are no more than `before`.
+    pub(super) fn list_of(&self, before: usize) -> Option<u64> {
+        (self.list.len() > before).then_some(self.begun + 1)
+    }
+
+    /// Copies that wait for the next list.
+    pub(super) fn waiting(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether the copies of a list are made. A list that an error has ended counts as made only after
+    /// [`forget`](Self::forget).
+    pub(super) fn is_made(&self, list: Option<u64>) -> bool {
+        list.is_none_or(|list| list <= self.ended)
     }
 
     /// Begins the copies that commands have left here.
@@ -49,26 +67,38 @@ impl Moves {
         }
         // SAFETY: each copy is between an admitted store and mapped memory of an accelerator, both of which stay until
         // `finish` has returned: whoever unmaps waits for the turn.
-        let begun = unsafe { self.mover.begin(&self.list) };
+        unsafe { self.mover.begin(&self.list) }?;
         self.list.clear();
-        // Where it failed nothing of it is made any more, nor of what was begun before.
-        self.begun = begun.is_ok();
-        begun
+        self.begun += 1;
+        Ok(())
     }
 
-    /// Begins what is left, and waits until all copies are made.
+    /// Looks at what is in progress.
+    pub(super) fn look(&mut self) -> Result<(), MoverError> {
+        if self.ended < self.begun {
+            self.ended = self.mover.ended()?;
+        }
+        Ok(())
+    }
+
+    /// Begins what is left, and waits until all copies are made. With an error none is made any more.
     pub(super) fn finish(&mut self) -> Result<(), MoverError> {
         self.begin()?;
         let mut looks = 0u32;
-        while self.begun {
-            // Neither an end nor a failure leaves a copy that could still be made.
-            self.begun = !self.mover.is_done().inspect_err(|_| self.begun = false)?;
+        while self.ended < self.begun {
+            self.look()?;
             looks = looks.wrapping_add(1);
             if looks.is_multiple_of(SPINS) {
                 thread::yield_now();
             }
         }
         Ok(())
+    }
+
+    /// After an error: what it ended is nobody's any more.
+    pub(super) fn forget(&mut self) {
+        self.list.clear();
+        self.ended = self.begun;
     }
 }
 

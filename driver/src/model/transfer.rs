@@ -164,7 +164,9 @@ impl Transfer {
         mut each: impl FnMut(&mut Moves, u64, Span<'_>) -> Result<(), Status>,
     ) -> Result<(), Status> {
         let Self { data, page_size, moves, .. } = self;
-        let Some(moves) = moves.as_deref_mut() else { return Ok(()) };
+        let Some(moves) = moves.as_deref_mut() else {
+            return Err(permanent(StatusCode::INTERNAL_ERROR));
+        };
         data.walk(reach, *page_size, Command { board, sqid, sqe }, len)?;
         let target = Target::Data { sqid, cid: sqe.cid };
         let mut hint = moves.hint;

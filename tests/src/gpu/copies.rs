@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::{RngCore, SeedableRng};
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use tentpeg_driver::gpu::{Copier, CopierConfig};
 
 use super::rig::Way;
 use super::{Check, Outcome, Rig, check, ensure, median};
@@ -106,10 +107,11 @@ fn measure(rig: &mut Rig, way: Way, size: usize, engine_from: u64) -> Outcome {
         (0..count).map(|index| (index * 37 % places * size, index * 101 % places * size, size)).collect();
     let bytes = (count * size) as f64;
     let rounds = if engine_from == 1 && size < 64 << 10 { 4 } else { 128 };
-    rig.copy_often(&far, &near, (&parts, way), (2, engine_from))?;
+    let mut copier = Copier::new(&rig.gpu, CopierConfig { pieces: 1 << 18, engine_from })?;
+    Rig::copy_often(&mut copier, (&far, &near), (&parts, way), 2)?;
     let speed = median(|| {
         let start = Instant::now();
-        rig.copy_often(&far, &near, (&parts, way), (rounds, engine_from))?;
+        Rig::copy_often(&mut copier, (&far, &near), (&parts, way), rounds)?;
         Ok(bytes * rounds as f64 / start.elapsed().as_secs_f64())
     })?;
     Ok(format!("{:6.2} GB/s {:8.3} M/s", speed / 1e9, speed / size as f64 / 1e6))

@@ -41,7 +41,7 @@ pub(super) fn managed(len: usize) -> Result<Foreign, Ending> {
     // SAFETY: `address` is writable; 1 is CU_MEM_ATTACH_GLOBAL.
     unsafe { done("cuMemAllocManaged", sys::cuMemAllocManaged(&raw mut address, len, 1)) }?;
     // SAFETY: allocated above, freed once.
-    Ok(Foreign { address, release: Box::new(move || unsafe { drop(sys::cuMemFree_v2(address)) }) })
+    Ok(Foreign { address, release: Box::new(move || _ = unsafe { sys::cuMemFree_v2(address) }) })
 }
 
 /// cuMemAllocAsync, from the default pool.
@@ -54,7 +54,7 @@ pub(super) fn pooled(len: usize) -> Result<Foreign, Ending> {
         done("cuStreamSynchronize", sys::cuStreamSynchronize(stream))?;
     }
     // SAFETY: allocated above, freed once.
-    Ok(Foreign { address, release: Box::new(move || unsafe { drop(sys::cuMemFree_v2(address)) }) })
+    Ok(Foreign { address, release: Box::new(move || _ = unsafe { sys::cuMemFree_v2(address) }) })
 }
 
 /// cuMemAllocHost.
@@ -64,7 +64,7 @@ pub(super) fn host(len: usize) -> Result<Foreign, Ending> {
     unsafe { done("cuMemAllocHost", sys::cuMemAllocHost_v2(&raw mut base, len)) }?;
     let address = base.addr() as u64;
     // SAFETY: allocated above, freed once.
-    Ok(Foreign { address, release: Box::new(move || unsafe { drop(sys::cuMemFreeHost(base)) }) })
+    Ok(Foreign { address, release: Box::new(move || _ = unsafe { sys::cuMemFreeHost(base) }) })
 }
 
 /// A reservation with room for `pieces` pieces of 2 MiB, of which those in `mapped` have memory, that other devices may

@@ -1,7 +1,7 @@
 //! Paged KV blocks: packed and unpacked bit for bit, against the host's own walk of the tensors.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::{RngCore, SeedableRng};
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use tentpeg_driver::gpu::{KvLayout, KvShape};
 
 use super::rig::Way;

@@ -56,13 +56,7 @@ impl Rig {
         way: Way,
         engine: bool,
     ) -> Result<(), Ending> {
-        let mut copies = Vec::with_capacity(parts.len());
-        for (at_far, at_near, len) in parts {
-            ensure(at_far + len <= far.len() && at_near + len <= near.len(), || "a part leaves its memory".to_owned())?;
-            let (far, near) = (far.address() + *at_far as u64, near.address() + *at_near as u64);
-            let (to, from) = if way == Way::In { (far, near) } else { (near, far) };
-            copies.push(MemoryCopy::new(to, from, *len as u64));
-        }
+        let copies = copies(far, near, parts, way)?;
         let mut with_engine;
         let copier = if engine {
             with_engine = Copier::new(&self.gpu, CopierConfig { pieces: 1, engine_from: 1 })?;
@@ -75,23 +69,15 @@ impl Rig {
         Ok(copier.wait(ticket)?)
     }
 
-    /// As [`copy`](Self::copy), `rounds` times with several lists in flight, all of the same parts: for measuring. Bytes
-    /// are overwritten by the same bytes.
+    /// As [`copy`](Self::copy) by a copier of the caller's, `rounds` times with several lists in flight, all of the same
+    /// parts: for measuring. Bytes are overwritten by the same bytes.
     pub(super) fn copy_often(
-        &self,
-        far: &GpuMemory,
-        near: &PinnedMemory,
+        copier: &mut Copier,
+        (far, near): (&GpuMemory, &PinnedMemory),
         (parts, way): (&[(usize, usize, usize)], Way),
-        (rounds, engine_from): (usize, u64),
+        rounds: usize,
     ) -> Result<(), Ending> {
-        let mut copies = Vec::with_capacity(parts.len());
-        for (at_far, at_near, len) in parts {
-            ensure(at_far + len <= far.len() && at_near + len <= near.len(), || "a part leaves its memory".to_owned())?;
-            let (far, near) = (far.address() + *at_far as u64, near.address() + *at_near as u64);
-            let (to, from) = if way == Way::In { (far, near) } else { (near, far) };
-            copies.push(MemoryCopy::new(to, from, *len as u64));
-        }
-        let mut copier = Copier::new(&self.gpu, CopierConfig { pieces: 1 << 18, engine_from })?;
+        let copies = copies(far, near, parts, way)?;
         let mut last = None;
         for _ in 0..rounds {
             last = Some(loop {
@@ -177,4 +163,20 @@ impl Rig {
         }?;
         Ok(self.copier.wait(ticket)?)
     }
+}
+
+/// The list of copies between parts of a GPU's memory and parts of the host's, all of which lie there.
+fn copies(
+    far: &GpuMemory,
+    near: &PinnedMemory,
+    parts: &[(usize, usize, usize)],
+    way: Way,
+) -> Result<Vec<MemoryCopy>, Ending> {
+    let copies = parts.iter().map(|(at_far, at_near, len)| {
+        ensure(at_far + len <= far.len() && at_near + len <= near.len(), || "a part leaves its memory".to_owned())?;
+        let (far, near) = (far.address() + *at_far as u64, near.address() + *at_near as u64);
+        let (to, from) = if way == Way::In { (far, near) } else { (near, far) };
+        Ok(MemoryCopy::new(to, from, *len as u64))
+    });
+    copies.collect()
 }

@@ -330,7 +330,7 @@ fn export(probe: &dyn PathProbe, placement: &Placement) -> Result<(OwnedFd, u64)
     if !probe.info().dma_buf {
         return Err(Obstacle::NoDmaBuf);
     }
-    // A GPU page is never shared by two allocations, so all of it is this one's.
+    // Where the allocation does not hold the whole of it, CUDA refuses, and rightly: a device would reach a neighbour, too.
     let page = placement.address / GPU_PAGE * GPU_PAGE;
     probe.export(page, GPU_PAGE).map(|dma_buf| (dma_buf, GPU_PAGE)).map_err(Obstacle::Export)
 }

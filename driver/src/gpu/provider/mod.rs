@@ -145,7 +145,7 @@ pub enum PlaceError {
     /// The range leaves its allocation.
     #[error(
         "{len} bytes at {address:#x} leave the allocation of {allocation_len} bytes at {base:#x}: {fits} bytes are \
-         left there", fits = (base + allocation_len).saturating_sub(*address)
+         left there", fits = base.saturating_add(*allocation_len).saturating_sub(*address)
     )]
     PastAllocation {
         /// The first address.

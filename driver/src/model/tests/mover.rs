@@ -52,10 +52,12 @@ struct Seen {
     fails: Option<(usize, bool)>,
 }
 
-/// Copies when it has been looked at a few times, in an order of its own.
+/// Copies one at each look, those of a list in an order of its own.
+#[derive(Default)]
 struct LazyMover {
     seen: Arc<Mutex<Seen>>,
-    waiting: VecDeque<MemoryCopy>,
+    lists: VecDeque<Vec<MemoryCopy>>,
+    ended: u64,
 }
 
 impl LazyMover {
@@ -82,25 +84,33 @@ impl Mover for LazyMover {
     unsafe fn begin(&mut self, copies: &[MemoryCopy]) -> Result<(), MoverError> {
         let mut seen = self.seen.lock().unwrap();
         if seen.fails.is_some_and(|(list, at_look)| list <= seen.lists.len() && !at_look) {
-            self.waiting.clear();
+            self.ended += self.lists.len() as u64;
+            self.lists.clear();
             return Err(MoverError::new("it fell over"));
         }
         seen.lists.push(copies.len());
-        self.waiting.extend(copies);
+        self.lists.push_back(copies.to_vec());
         Ok(())
     }
 
-    fn is_done(&mut self) -> Result<bool, MoverError> {
+    fn ended(&mut self) -> Result<u64, MoverError> {
         let mut seen = self.seen.lock().unwrap();
         seen.looks += 1;
         if seen.fails.is_some_and(|(list, at_look)| list < seen.lists.len() && at_look) {
-            self.waiting.clear();
+            self.ended += self.lists.len() as u64;
+            self.lists.clear();
             return Err(MoverError::new("it fell over while it worked"));
         }
-        if let Some(copy) = self.waiting.pop_back() {
-            Self::copy(&seen, copy);
+        if let Some(list) = self.lists.front_mut() {
+            if let Some(copy) = list.pop() {
+                Self::copy(&seen, copy);
+            }
+            if list.is_empty() {
+                self.lists.pop_front();
+                self.ended += 1;
+            }
         }
-        Ok(self.waiting.is_empty())
+        Ok(self.ended)
     }
 }
 
@@ -122,7 +132,7 @@ type Moved = (Model, Arc<SoftwareIommu>, Arc<Mutex<Seen>>);
 
 fn model(config: ModelConfig, drive: Drive) -> Result<Moved, ModelError> {
     let (iommu, seen) = (SoftwareIommu::new(), Arc::new(Mutex::default()));
-    let mover = Box::new(LazyMover { seen: Arc::clone(&seen), waiting: VecDeque::new() });
+    let mover = Box::new(LazyMover { seen: Arc::clone(&seen), ..LazyMover::default() });
     Ok((Model::with_mover(config, drive, &iommu, mover)?, iommu, seen))
 }
 
@@ -179,7 +189,7 @@ fn what_is_written_from_an_accelerators_memory_is_read_into_it() {
 }
 
 #[test]
-fn the_copies_of_a_turn_are_one_list_and_completions_come_after_them() {
+fn copies_are_made_as_a_list_and_completions_come_after_them() {
     let mut b = bench(small(), Drive::Stepped);
     let mut pair = b.host.io_pair(1, 32);
     for cid in 0..20u16 {
