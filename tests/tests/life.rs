@@ -183,6 +183,25 @@ fn a_fatal_status_is_noticed_wherever_it_comes() {
     }
 }
 
+/// A controller whose firmware starts anew says nothing of it: its registers do, and it gets its queues back.
+#[test]
+fn a_controller_that_resets_itself_is_enabled_anew() {
+    for step in [At::Command(1), At::Command(20), At::Command(48), At::Turn(3), At::Access(2)] {
+        let mut host = Host::new(ModelConfig::default());
+        host.rig.model.faults().arm(step, Life::SelfReset);
+        host.submit(0..48);
+        host.all_end(48);
+        // Under load it has commands to interrupt, else it is found by the look at its registers.
+        host.ended.clear();
+        for _ in 0..3 {
+            host.rig.function.pass(Duration::from_millis(100));
+            host.attend();
+        }
+        assert_eq!(host.controller.recovery_counters().restarts, 1, "{step:?}");
+        host.works();
+    }
+}
+
 /// Row 4: registers read as all ones, or all zeroes, from a random step on. Whatever the driver does then ends, each
 /// command once, and the drive can be put back and used.
 #[test]

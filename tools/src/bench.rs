@@ -7,6 +7,7 @@ pub mod measure;
 pub mod plan;
 pub mod workload;
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
@@ -20,7 +21,8 @@ use crate::failure::IoError;
 use crate::interrupt::Interrupt;
 use crate::memory_budget::Available;
 use crate::options::number;
-use crate::report::{MemoryUsed, Report, Row, Value};
+use crate::report::file::{ReportFile, ReportFileError};
+use crate::report::{MemoryUsed, Plots, Report, Row, Value};
 use crate::resident::Resident;
 use crate::units::Time;
 
@@ -96,6 +98,9 @@ pub struct BenchArgs {
     /// Who turns the lane
     #[arg(long, value_enum, default_value_t = LaneOf::Thread)]
     pub lane: LaneOf,
+    /// Write a page with plots of the run too: one file that a browser shows
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     /// Print one JSON object, in bytes and nanoseconds, instead of a table
     #[arg(long)]
     pub json: bool,
@@ -107,6 +112,9 @@ pub enum BenchError {
     /// Caller: what is asked for is wrong.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// Caller: there is no place for the page.
+    #[error(transparent)]
+    ReportFile(#[from] ReportFileError),
     /// Caller or device: the device was not opened, or may not be written.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -144,6 +152,7 @@ impl From<OpenError> for BenchError {
 /// [`BenchError`] when there is nothing to report. Requests that failed are errors of the report.
 pub fn run(args: &BenchArgs, interrupt: &Interrupt) -> Result<Report, BenchError> {
     let began = Instant::now();
+    let report_file = args.report.as_deref().map(ReportFile::new).transpose()?;
     if let Some(geometry) = device::to_be_created(&args.device)? {
         Plan::new(args, geometry)?;
     }
@@ -156,7 +165,9 @@ pub fn run(args: &BenchArgs, interrupt: &Interrupt) -> Result<Report, BenchError
         }
     };
     let new = NewFile::of(&engine);
-    measured(args, interrupt, engine, lane, began).map_err(|cause| match new.remove() {
+    let apart = report_file.map_or(Ok(()), |file| file.is_not_of_device(&args.device));
+    let measured = apart.map_err(BenchError::from).and_then(|()| measured(args, interrupt, engine, lane, began));
+    measured.map_err(|cause| match new.remove() {
         Ok(_) => cause,
         Err(left) => BenchError::NotUndone { cause: Box::new(cause), left },
     })
@@ -236,6 +247,14 @@ fn report_of(
             "none: a null store moves no bytes"
         }),
         errors: measured.errors,
+        plots: Plots {
+            block_bytes: Some(plan.block),
+            segment: engine.segments()[0].name.clone(),
+            timeline: measured.timeline,
+            latency: measured.latency.distribution(),
+            latency_of: "a request: from the submit of its group until it was seen to have ended",
+            hit_curve: None,
+        },
         ..Report::default()
     };
     report.add_both_sides(both_sides);

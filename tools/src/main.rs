@@ -2,9 +2,12 @@
 //!
 //! 0: done; 1: an error, named in one line on standard error; 2: a wrong command line; 130: interrupted.
 
+use std::env;
 use std::error::Error;
 use std::io::{self, ErrorKind, Write};
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use clap::{Parser, Subcommand};
 use tentpeg_tools::bench::{self, BenchArgs};
@@ -15,6 +18,8 @@ use tentpeg_tools::info::{self, InfoArgs};
 use tentpeg_tools::interrupt::{self, Interrupt};
 use tentpeg_tools::options;
 use tentpeg_tools::replay::command::{self as replay, ReplayArgs};
+use tentpeg_tools::report::file::ReportFile;
+use tentpeg_tools::report::page::{self, Context};
 use tentpeg_tools::report::{self, Report};
 
 /// Moves blocks between NVMe controllers and memory.
@@ -62,6 +67,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    let began = SystemTime::now();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return answer(&error),
@@ -71,14 +77,14 @@ fn main() -> ExitCode {
         Err(error) => return fail(&format!("cannot handle Ctrl-C: {error}")),
     };
     match cli.command {
-        Command::Replay(args) => finish(replay::run(&args, &interrupt), args.json),
+        Command::Replay(args) => finish(replay::run(&args, &interrupt), args.json, args.report.as_deref(), began),
         Command::Info(args) => match info::run(&args) {
             Ok(rows) => print(&if args.json { report::json(&rows) } else { report::table(&rows) }),
             Err(error) => fail(&error.to_string()),
         },
         Command::Read(args) => finish_copy(read::run(&args, &interrupt)),
         Command::Write(args) => finish_copy(write::run(&args, &interrupt)),
-        Command::Bench(args) => finish(bench::run(&args, &interrupt), args.json),
+        Command::Bench(args) => finish(bench::run(&args, &interrupt), args.json, args.report.as_deref(), began),
     }
 }
 
@@ -99,14 +105,32 @@ fn answer(error: &clap::Error) -> ExitCode {
 /// The exit status of a wrong command line.
 const USAGE: u8 = 2;
 
-/// Prints a report on standard output. The exit status says whether the run was whole and right.
-fn finish(result: Result<Report, impl Error>, json: bool) -> ExitCode {
+/// Prints a report on standard output, and writes its page where one is asked for. The exit status says whether the run was whole and
+/// right.
+fn finish(result: Result<Report, impl Error>, json: bool, page: Option<&Path>, began: SystemTime) -> ExitCode {
     let report = match result {
         Ok(report) => report,
         Err(error) => return fail(&error.to_string()),
     };
-    let printed = print(&if json { report.json() } else { report.table() });
+    let mut printed = print(&if json { report.json() } else { report.table() });
+    if let Some(path) = page {
+        let written = write_page(path, &report, began);
+        printed = if written == ExitCode::SUCCESS { printed } else { written };
+    }
     status_of(&report, printed)
+}
+
+/// Writes the page of a report, and says where.
+fn write_page(path: &Path, report: &Report, began: SystemTime) -> ExitCode {
+    let arguments = env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
+    let context = Context::new(["tentpeg".to_owned()].into_iter().chain(arguments).collect(), began);
+    match ReportFile::new(path).and_then(|file| file.write(&page::html(report, &context))) {
+        Ok(()) => {
+            say(&format!("the report is in {}", path.display()));
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(&error.to_string()),
+    }
 }
 
 /// Says on standard error how a copy ended: its bytes may go to standard output.

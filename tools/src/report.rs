@@ -3,20 +3,29 @@
 //! A [`Report`] holds the numbers that runs have in common, and [`Row`]s of the run's own. It is shown as a table
 //! ([`table`](Report::table)) or as one JSON object ([`json`](Report::json)), made of the same rows. What does not apply is left out of
 //! both. In JSON each number is in its base unit: bytes, nanoseconds, and what there is of them a second; names stay as they are.
+//!
+//! What plots need beside it, [`Plots`], is in neither: a [`page`] shows it, with the rows, and goes to a [`mod@file`].
 
 mod errors;
+pub mod file;
 mod latency;
+mod machine;
+pub mod page;
+mod plot;
 mod row;
+mod timeline;
 
 use std::time::Duration;
 
 use tentpeg_engine::Memory;
 
 pub use errors::Errors;
-pub use latency::{Latency, LatencySummary};
+pub use latency::{Distribution, Latency, LatencyRange, LatencySummary};
 pub use row::{Row, Value, json, table};
+pub use timeline::{Interval, Moved, Timeline};
 
 use crate::both_sides::BothSides;
+use crate::replay::hit_curve::HitCurve;
 
 /// Blocks that a run found held, of those it looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +49,23 @@ impl From<&Memory> for MemoryUsed {
     fn from(memory: &Memory) -> Self {
         Self { bytes: memory.len() as u64, pages: memory.pages().to_string() }
     }
+}
+
+/// What is drawn of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plots {
+    /// The segment that the bytes went to and came from.
+    pub segment: String,
+    /// Bytes of a block, where blocks are of one size.
+    pub block_bytes: Option<u64>,
+    /// What completed when.
+    pub timeline: Timeline,
+    /// How long requests took.
+    pub latency: Option<Distribution>,
+    /// What a latency is of.
+    pub latency_of: &'static str,
+    /// Hits with other numbers of slots; `None`: the run has no slots, or they were not asked for.
+    pub hit_curve: Option<HitCurve>,
 }
 
 /// The result of a run.
@@ -83,6 +109,8 @@ pub struct Report {
     pub both_sides: Option<BothSides>,
     /// What went wrong.
     pub errors: Errors,
+    /// What is drawn of it.
+    pub plots: Plots,
 }
 
 impl Report {

@@ -25,10 +25,8 @@ impl Controller {
                 buffers.clear();
                 buffers
             }
-            None => {
-                DoorbellBuffers::new(&*self.function, self.cap, self.limits.page_size, self.config.queue_pairs.max(1))
-                    .map_err(|error| ControllerError::AdminMemory(error.to_string()))?
-            }
+            None => DoorbellBuffers::new(&*self.function, self.cap, self.limits.page_size)
+                .map_err(|error| ControllerError::AdminMemory(error.to_string()))?,
         };
         let (shadow_doorbells, event_idx) = (buffers.shadow_doorbells().get(), buffers.event_idx().get());
         match self.admin.execute(Sqe::doorbell_buffer_config(shadow_doorbells, event_idx)) {

@@ -1,6 +1,7 @@
 //! Memory of a GPU, and host memory that a GPU reaches.
 
 use std::ffi::{c_uint, c_void};
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -186,5 +187,9 @@ unsafe impl Backing for PinnedMemory {
 
     fn len(&self) -> usize {
         self.memory.len()
+    }
+
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        self.memory.file()
     }
 }

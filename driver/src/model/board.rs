@@ -360,6 +360,11 @@ impl Board {
         let registers = &mut *registers;
         match life {
             Life::Fatal => registers.strike_fatal(),
+            Life::SelfReset => {
+                self.doorbells.revoke();
+                self.doorbells.stop();
+                registers.reset_itself();
+            }
             Life::AllOnes { dma_turns } => self.pull_with(registers, Presence::AllOnes, dma_turns),
             Life::AllZeroes { dma_turns } => self.pull_with(registers, Presence::AllZeroes, dma_turns),
             Life::DeadAdmin => self.faults.set_admin_dead(true),

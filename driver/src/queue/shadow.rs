@@ -38,8 +38,9 @@ pub(crate) enum DoorbellBuffersError {
     Register(#[from] RegisterError),
 }
 
-/// The Shadow Doorbell buffer and the EventIdx buffer of a controller, in that order, each on whole memory pages. They
-/// last as long as a ring uses them, whatever becomes of the controller.
+/// The Shadow Doorbell buffer and the EventIdx buffer of a controller, in that order, one memory page each (Base 2.1,
+/// 5.2.5): queues whose doorbells lie beyond have none. They last as long as a ring uses them, whatever becomes of the
+/// controller.
 pub(crate) struct DoorbellBuffers {
     memory: Region<HostMemory>,
     /// Bytes of each.
@@ -48,15 +49,9 @@ pub(crate) struct DoorbellBuffers {
 }
 
 impl DoorbellBuffers {
-    /// Buffers for `queue_pairs` I/O queue pairs, all zeroes.
-    pub(crate) fn new(
-        function: &dyn Function,
-        cap: Cap,
-        page_size: u64,
-        queue_pairs: u16,
-    ) -> Result<Arc<Self>, DoorbellBuffersError> {
-        let end = doorbell_offset(cap.dstrd(), queue_pairs, DoorbellKind::CompletionHead) + cap.doorbell_stride();
-        let bytes = ((end - DOORBELLS) as usize).next_multiple_of(page_size as usize);
+    /// Buffers for a controller with memory pages of `page_size` bytes, all zeroes.
+    pub(crate) fn new(function: &dyn Function, cap: Cap, page_size: u64) -> Result<Arc<Self>, DoorbellBuffersError> {
+        let bytes = page_size as usize;
         let memory = function.dma().register(HostMemory::allocate(2 * bytes)?, Access::all())?;
         Ok(Arc::new(Self { memory, bytes, dstrd: cap.dstrd() }))
     }

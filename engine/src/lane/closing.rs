@@ -11,9 +11,11 @@ const CLOSED: u8 = 2;
 pub(crate) struct Closing(AtomicU8);
 
 impl Closing {
-    /// Nothing may be submitted from the lane's next turn on; what is in flight is the device's still.
+    /// Nothing may be submitted from the lane's next turn on; what is in flight is the device's still. Of no effect on
+    /// one that has begun: an engine that was closed is dropped as well.
     pub(crate) fn begin(&self) {
-        self.0.store(CLOSING, Ordering::Release);
+        // Release as in `finish`; who lost has nothing to say, so what it read orders nothing.
+        let _ = self.0.compare_exchange(OPEN, CLOSING, Ordering::Release, Ordering::Relaxed);
     }
 
     /// The controller has stopped: no device touches any memory now, and every task can be told.
@@ -28,5 +30,21 @@ impl Closing {
 
     pub(crate) fn is_finished(&self) -> bool {
         self.0.load(Ordering::Acquire) == CLOSED
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_closed_stays_closed() {
+        let closing = Closing::default();
+        assert!(closing.is_open());
+        closing.begin();
+        assert!(!closing.is_open() && !closing.is_finished());
+        closing.finish();
+        closing.begin();
+        assert!(closing.is_finished());
     }
 }

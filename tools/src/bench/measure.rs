@@ -18,7 +18,7 @@ use super::workload::{Transfer, Workload};
 use crate::failure::{IoError, STALLED, TaskFailure};
 use crate::interrupt::Interrupt;
 use crate::progress;
-use crate::report::{Errors, Latency};
+use crate::report::{Errors, Latency, Moved, Timeline};
 
 /// Looks that find nothing before the thread sleeps until a batch ends.
 const IDLE_LOOKS: u32 = 256;
@@ -65,6 +65,8 @@ pub struct Measured {
     pub bytes_written: u64,
     /// How long requests took, however they ended.
     pub latency: Latency,
+    /// What had completed when.
+    pub timeline: Timeline,
     /// From the first submit to the last completion.
     pub elapsed: Duration,
     /// When the first completion was seen.
@@ -76,6 +78,11 @@ pub struct Measured {
 }
 
 impl Measured {
+    fn moved(&self) -> Moved {
+        let Self { reads, writes, bytes_read, bytes_written, .. } = *self;
+        Moved { reads, writes, bytes_read, bytes_written }
+    }
+
     /// How it ended, without what was counted.
     pub fn without_counts(self) -> Self {
         Self { interrupted: self.interrupted, errors: self.errors, ..Self::default() }
@@ -161,6 +168,8 @@ impl<'a> Run<'a> {
                 break;
             }
             now = Instant::now();
+            let moved_so_far = self.measured.moved();
+            self.measured.timeline.look(now - self.began, moved_so_far);
             if moved {
                 (idle_looks, last_progress) = (0, now);
                 if now - last_bar >= BAR {
@@ -177,6 +186,8 @@ impl<'a> Run<'a> {
         }
         // `now` is of before the last look; a run of few requests should not end before it began.
         self.measured.elapsed = self.began.elapsed();
+        let moved = self.measured.moved();
+        self.measured.timeline.finish(self.measured.elapsed, moved);
         self.measured.interrupted = rig.interrupt.is_set() && !self.is_complete(self.began + self.measured.elapsed);
         Ok(self.measured)
     }

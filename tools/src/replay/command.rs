@@ -14,6 +14,7 @@ use thiserror::Error;
 
 use super::generator;
 use super::geometry::{Geometry, GeometryError};
+use super::hit_curve::{self, HitCurve};
 use super::outcome::{Outcome, Stop, Totals};
 use super::pool::Pool;
 use super::runner::{Observer, Runner};
@@ -24,7 +25,8 @@ use crate::interrupt::Interrupt;
 use crate::memory_budget::{Available, MemoryError, Need};
 use crate::options::number;
 use crate::progress;
-use crate::report::{Hits, MemoryUsed, Report, Row, Value};
+use crate::report::file::{ReportFile, ReportFileError};
+use crate::report::{Hits, MemoryUsed, Plots, Report, Row, Value};
 use crate::resident::Resident;
 use crate::units::Count;
 
@@ -65,6 +67,9 @@ pub struct ReplayArgs {
     /// Bytes of a page of the pool, all over which the pages of a block are scattered; a multiple of 4KiB
     #[arg(long, value_name = "SIZE", default_value_t = DEFAULT_PAGE, allow_hyphen_values = true)]
     pub page: ByteSize,
+    /// Write a page with plots of the run too: one file that a browser shows
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     /// Print one JSON object, with numbers in bytes and nanoseconds, instead of a table
     #[arg(long)]
     pub json: bool,
@@ -91,6 +96,9 @@ pub enum ReplayError {
     /// Caller: the trace.
     #[error(transparent)]
     Source(#[from] SourceError),
+    /// Caller: there is no place for the page.
+    #[error(transparent)]
+    ReportFile(#[from] ReportFileError),
     /// Caller or host: the device.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -157,14 +165,22 @@ pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayErr
     if let Some(device) = device::to_be_created(&uri)? {
         check_room(&uri, device.capacity, &geometry)?;
     }
+    let report_file = args.report.as_deref().map(ReportFile::new).transpose()?;
     let source = source(args);
+    if let (Some(file), Source::Trace(trace)) = (&report_file, &source) {
+        file.is_not_trace(trace)?;
+    }
     let requests = source.open()?;
-    Available::now()?.check(&need(&uri, &geometry))?;
+    Available::now()?.check(&need(&uri, &geometry, report_file.is_some()))?;
 
     let config = EngineConfig { max_batches: args.pool.get() as usize + SPARE_BATCHES, ..EngineConfig::default() };
     let engine = Engine::open(&uri, config).map_err(DeviceError::from)?;
     let new = NewFile::of(&engine);
-    let ready = check_device(&engine, &geometry).and_then(|()| Ok(Pool::allocate(&engine, &geometry)?));
+    let apart = report_file.as_ref().map_or(Ok(()), |file| file.is_not_of_device(&uri));
+    let ready = apart.map_err(ReplayError::from).and_then(|()| {
+        check_device(&engine, &geometry)?;
+        Ok(Pool::allocate(&engine, &geometry)?)
+    });
     let mut pool = ready.map_err(|cause| match new.remove() {
         Ok(_) => cause,
         Err(left) => ReplayError::NotUndone { cause: Box::new(cause), left },
@@ -184,10 +200,45 @@ pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayErr
     report.settings = settings(args, &source, &geometry);
     report.memory = Some(MemoryUsed::from(pool.memory()));
     report.path = Some(path(&parsed));
+    report.plots.block_bytes = Some(geometry.block());
+    report.plots.segment = engine.segments()[0].name.clone();
     if let Err(error) = engine.close() {
         report.errors.add(format!("the device did not close in order: {error}"));
     }
+    drop(pool);
+    if report_file.is_some() {
+        let curve = hit_curve(&source, &geometry, outcome.totals.requests, interrupt);
+        add_hit_curve(&mut report, curve, outcome.stop.is_none());
+    }
     Ok(report)
+}
+
+/// Counts the hits that the first `requests` of the source have with other numbers of slots, or those up to an interrupt. That of the
+/// run itself is no reason to stop: counting is quick beside replaying.
+fn hit_curve(
+    source: &Source,
+    geometry: &Geometry,
+    requests: u64,
+    interrupt: &Interrupt,
+) -> Result<HitCurve, SourceError> {
+    let was_interrupted = interrupt.is_set();
+    let ended = usize::try_from(requests).unwrap_or(usize::MAX);
+    let counted = source.open()?.take(ended).take_while(|_| was_interrupted || !interrupt.is_set());
+    HitCurve::of(geometry.slots(), counted)
+}
+
+/// Adds the curve, and an error where it differs from what a `whole` run has had.
+fn add_hit_curve(report: &mut Report, curve: Result<HitCurve, SourceError>, whole: bool) {
+    match curve {
+        Ok(curve) => {
+            let (counted, had) = (curve.hits(), report.reads.unwrap_or_default());
+            if whole && Some(curve.requests) == report.requests && counted != had {
+                report.errors.add(format!("{had} hits, where the trace's stack distances give {counted}"));
+            }
+            report.plots.hit_curve = Some(curve);
+        }
+        Err(error) => report.errors.add(format!("no hits by the number of slots: {error}")),
+    }
 }
 
 fn source(args: &ReplayArgs) -> Source {
@@ -198,12 +249,14 @@ fn source(args: &ReplayArgs) -> Source {
 }
 
 /// Memory that the run will take.
-fn need(uri: &str, geometry: &Geometry) -> Need {
+fn need(uri: &str, geometry: &Geometry, hit_curve: bool) -> Need {
     // A file's bytes are the page cache's, which gives way.
     let block = if device::is_in_memory(uri) { geometry.block() } else { 0 };
+    let run = block.saturating_add(CACHE_BYTES_PER_SLOT);
     Need {
         slots: geometry.slots().get().into(),
-        per_slot: block.saturating_add(CACHE_BYTES_PER_SLOT),
+        // Hits are counted when the run's own memory has been given back.
+        per_slot: if hit_curve { run.max(hit_curve::BYTES_PER_SLOT) } else { run },
         fixed: geometry.pool_bytes(),
     }
 }
@@ -277,10 +330,10 @@ fn report(outcome: &Outcome, both_sides: BothSides) -> Report {
     let totals = outcome.totals;
     let latency = outcome.load_latency.summary();
     let mut rows = Vec::new();
+    const LATENCY_OF: &str = "a request's load: from its begin to the end of its last read";
     if let Some(latency) = latency {
         rows.push(Row::both("loads", "loads timed", Value::Count(latency.count)));
-        let meaning = "a request's load: from its begin to the end of its last read";
-        rows.push(Row::table("latency is of", Value::Text(meaning.to_owned())));
+        rows.push(Row::table("latency is of", Value::Text(LATENCY_OF.to_owned())));
     }
     if totals.blocks() > 0 {
         let a_block = both_sides.issued.commands as f64 / totals.blocks() as f64;
@@ -301,6 +354,12 @@ fn report(outcome: &Outcome, both_sides: BothSides) -> Report {
         latency,
         rows,
         peak_resident: Resident::of_this_process().map(|resident| resident.peak),
+        plots: Plots {
+            timeline: outcome.timeline.clone(),
+            latency: outcome.load_latency.distribution(),
+            latency_of: LATENCY_OF,
+            ..Plots::default()
+        },
         ..Report::default()
     };
     let first = outcome.faults.first();

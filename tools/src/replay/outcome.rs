@@ -11,7 +11,7 @@ use super::payload::Mismatch;
 use super::schedule::RequestNumber;
 use super::source::SourceError;
 use crate::failure::TaskFailure;
-use crate::report::Latency;
+use crate::report::{Latency, Moved, Timeline};
 
 /// Counts of I/O that has ended, and of requests all of whose I/O has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +37,12 @@ impl Totals {
     /// Bytes moved, both ways.
     pub fn bytes(&self) -> u64 {
         self.bytes_read + self.bytes_written
+    }
+
+    /// As a timeline takes them.
+    pub fn moved(&self) -> Moved {
+        let Self { requests: _, reads, writes, bytes_read, bytes_written } = *self;
+        Moved { reads, writes, bytes_read, bytes_written }
     }
 
     /// Hits among the blocks visited, from 0 to 1. `None` when there are none.
@@ -142,6 +148,8 @@ pub struct Outcome {
     /// How long loads took: of each request with hits, from its begin until the last of its reads was seen to have ended. To begin
     /// includes the wait for slots and pool blocks.
     pub load_latency: Latency,
+    /// What had ended when.
+    pub timeline: Timeline,
     /// What went wrong with single blocks.
     pub faults: Faults,
     /// Blocks whose bytes were not compared after they were read, as the replay was asked to stop before.

@@ -24,7 +24,7 @@ use super::pool::Pool;
 use super::schedule::{Io, RequestNumber, Schedule};
 use super::source::SourceError;
 use crate::failure::{STALLED, TaskFailure};
-use crate::report::Latency;
+use crate::report::{Latency, Timeline};
 
 /// How long to wait for one block before looking at the others and at whoever watches.
 const GLANCE: Duration = Duration::from_millis(1);
@@ -74,6 +74,8 @@ pub struct Runner<'a, O> {
     requests: Vec<tentpeg_engine::Request>,
     totals: Totals,
     load_latency: Latency,
+    began: Instant,
+    timeline: Timeline,
     faults: Faults,
     /// Blocks that were read when it was asked to stop.
     not_compared: u64,
@@ -103,6 +105,8 @@ impl<'a, O: Observer> Runner<'a, O> {
             requests: Vec::with_capacity(geometry.pages_per_block()),
             totals: Totals::default(),
             load_latency: Latency::default(),
+            began: Instant::now(),
+            timeline: Timeline::default(),
             faults: Faults::default(),
             not_compared: 0,
         }
@@ -110,17 +114,20 @@ impl<'a, O: Observer> Runner<'a, O> {
 
     /// Replays `requests` to their end, or until something stops it.
     pub fn run(mut self, requests: impl IntoIterator<Item = Result<Request, SourceError>>) -> Outcome {
-        let began = Instant::now();
+        self.began = Instant::now();
         let stop = self.issue_all(requests).and_then(|()| self.end_all()).err();
         let stop = match stop {
             Some(stop @ Stop::Stalled { .. }) => Some(stop),
             Some(stop) => self.end_all().err().or(Some(stop)),
             None => None,
         };
+        let elapsed = self.began.elapsed();
+        self.timeline.finish(elapsed, self.totals.moved());
         Outcome {
             totals: self.totals,
-            elapsed: began.elapsed(),
+            elapsed,
             load_latency: self.load_latency,
+            timeline: self.timeline,
             faults: self.faults,
             not_compared: self.not_compared,
             stop,
@@ -221,7 +228,9 @@ impl<'a, O: Observer> Runner<'a, O> {
     fn wait_for_an_end(&mut self) -> Result<(), Stop> {
         let deadline = Instant::now() + STALLED;
         while !self.look_at_ended() {
-            if Instant::now() >= deadline {
+            let now = Instant::now();
+            self.sample(now);
+            if now >= deadline {
                 return Err(Stop::Stalled { in_flight: self.flights.len(), limit: STALLED });
             }
             if let Some(oldest) = self.flights.front() {
@@ -277,12 +286,17 @@ impl<'a, O: Observer> Runner<'a, O> {
                 self.totals.bytes_written += moved;
             }
         }
+        self.sample(at);
         if let Some(wrong) = wrong {
             self.faults.add(Fault { request: io.request(), decision, wrong });
         }
         if let Some(number) = self.schedule.complete(io) {
             self.request_ended(number);
         }
+    }
+
+    fn sample(&mut self, now: Instant) {
+        self.timeline.look(now.duration_since(self.began), self.totals.moved());
     }
 
     fn what_is_wrong(&mut self, io: &Io, decision: &Decision, batch: &Batch) -> Option<Wrong> {

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Seek};
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -13,6 +13,7 @@ use thiserror::Error;
 use super::Request;
 use super::generator::Generator;
 use super::trace::{TraceError, TraceReader, survey};
+use crate::report::file::kind;
 
 /// Where requests come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,18 +134,6 @@ impl Iterator for Requests {
                 Some(next.map_err(|source| SourceError::Trace { path: path.clone(), source }))
             }
         }
-    }
-}
-
-fn kind(of: fs::FileType) -> &'static str {
-    if of.is_dir() {
-        "a directory"
-    } else if of.is_fifo() {
-        "a pipe"
-    } else if of.is_char_device() || of.is_block_device() {
-        "a device"
-    } else {
-        "a socket"
     }
 }
 

@@ -112,6 +112,9 @@ fn one_two_and_three_pages() {
     assert_eq!(check(&[extent(0x10000, 4096)], 4096), 0);
     assert_eq!(check(&[extent(0x10ffc, 4)], 4096), 0);
     assert_eq!(check(&[extent(0x10ffc, 8)], 4096), 0);
+    // A byte into the second page, which needs an address of its own.
+    assert_eq!(check(&[extent(0x10000, 4097)], 4096), 0);
+    assert_eq!(check(&[extent(0x10ffc, 5)], 4096), 0);
     assert_eq!(check(&[extent(0x10000, 8192)], 4096), 0);
     assert_eq!(check(&[extent(0x10000, 4096), extent(0x30000, 4096)], 4096), 0);
     assert_eq!(check(&[extent(0x10ffc, 4), extent(0x30000, 4096)], 4096), 0);

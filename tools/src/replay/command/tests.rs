@@ -5,7 +5,7 @@ use crate::replay::cache::{Decision, Kind};
 use crate::replay::outcome::{Fault, Faults, Wrong};
 use crate::replay::payload::Payload;
 use crate::replay::schedule::RequestNumber;
-use crate::report::Latency;
+use crate::report::{Latency, Timeline};
 
 fn geometry() -> Geometry {
     Geometry::new(DEFAULT_SLOTS, DEFAULT_POOL, DEFAULT_BLOCK, DEFAULT_PAGE).unwrap()
@@ -19,6 +19,7 @@ fn outcome(faults: u64, stop: Option<Stop>) -> Outcome {
         totals: Totals { requests: 4, reads: 1, writes: 3, bytes_read: 4096, bytes_written: 12_288 },
         elapsed: Duration::from_secs(1),
         load_latency: Latency::default(),
+        timeline: Timeline::default(),
         faults: Faults::default(),
         not_compared: 0,
         stop,
@@ -39,10 +40,11 @@ fn numbers_are_read_up_to_what_their_types_hold() {
 
 #[test]
 fn a_file_is_no_memory_and_a_store_in_memory_is() {
-    let in_memory = need("model:size=512MiB", &geometry());
+    let in_memory = need("model:size=512MiB", &geometry(), false);
     assert_eq!((in_memory.slots, in_memory.fixed), (4096, 64 << 20));
     assert_eq!(in_memory.per_slot, (128 << 10) + CACHE_BYTES_PER_SLOT);
-    assert_eq!(need("model:path=x,size=512MiB", &geometry()).per_slot, CACHE_BYTES_PER_SLOT);
+    let on_disk = |hit_curve| need("model:path=x,size=512MiB", &geometry(), hit_curve).per_slot;
+    assert_eq!((on_disk(false), on_disk(true)), (CACHE_BYTES_PER_SLOT, hit_curve::BYTES_PER_SLOT));
 }
 
 #[test]
@@ -72,4 +74,31 @@ fn room_is_counted_in_slots_or_where_there_is_none_in_bytes() {
     let message = |capacity| check_room("model:", capacity, &geometry()).unwrap_err().to_string();
     assert!(message((512 << 20) - 1).ends_with("or give --slots 4095 or fewer"));
     assert!(message(64 << 10).ends_with("or give --block 64KiB or less"));
+}
+
+#[test]
+fn hits_are_counted_of_what_ended_and_must_be_those_of_a_whole_run() {
+    let source = Source::Generator { requests: 40, seed: 1 };
+    let interrupted = Interrupt::default();
+    interrupted.set();
+    let curve = || hit_curve(&source, &geometry(), 40, &Interrupt::default());
+    assert_eq!(curve().unwrap().requests, 40);
+    assert_eq!(hit_curve(&source, &geometry(), 30, &interrupted).unwrap().requests, 30);
+    let hits = curve().unwrap().hits();
+    let errors = |reads, requests, whole| {
+        let mut report = Report { reads: Some(reads), requests: Some(requests), ..Report::default() };
+        add_hit_curve(&mut report, curve(), whole);
+        assert!(report.plots.hit_curve.is_some());
+        report.errors.summary()
+    };
+    assert_eq!(errors(hits, 40, true), None);
+    let differ = format!("{} hits, where the trace's stack distances give {hits}", hits + 1);
+    assert_eq!(errors(hits + 1, 40, true), Some(differ));
+    assert_eq!(errors(hits + 1, 40, false), None, "some of it was not replayed");
+    assert_eq!(errors(hits + 1, 41, true), None, "some of it was not counted");
+    let mut report = Report::default();
+    let gone = Source::Trace("none".into());
+    add_hit_curve(&mut report, hit_curve(&gone, &geometry(), 1, &interrupted), true);
+    assert!(report.errors.summary().unwrap().starts_with("no hits by the number of slots: cannot open the trace none"));
+    assert_eq!(report.plots.hit_curve, None);
 }
