@@ -5,6 +5,7 @@
 //! - [`dma`]: memory that devices can reach.
 //! - [`bus`]: what a way to a controller must offer.
 //! - [`vfio_user`]: a function behind a socket, both ends.
+//! - [`gpu`]: GPU memory, through CUDA where there is one.
 //! - [`model`]: an NVMe controller in software. It shares the rooms above with the driver and nothing of those below,
 //!   so that the two sides cannot share a mistake.
 //! - [`queue`]: how commands reach a controller and completions come back.
@@ -13,6 +14,7 @@
 pub mod bus;
 pub mod controller;
 pub mod dma;
+pub mod gpu;
 pub mod model;
 pub mod queue;
 pub mod spec;

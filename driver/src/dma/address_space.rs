@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bitflags::bitflags;
 use thiserror::Error;
 
-use super::{AllocateError, Backing, IovaAllocator, IovaRange, Region};
+use super::{AcceleratorMemory, AllocateError, Backing, IovaAllocator, IovaRange, Region};
 
 bitflags! {
     /// What a device may do with memory.
@@ -51,6 +51,12 @@ pub enum MapError {
     #[error("cannot unmap {range}: it was not mapped as one piece")]
     NotMapped {
         /// The range to be removed.
+        range: IovaRange,
+    },
+    /// The space maps nothing but memory of this process.
+    #[error("cannot map {range}: this address space maps nothing but memory that the process can touch")]
+    NoAccelerator {
+        /// The range to be mapped.
         range: IovaRange,
     },
     /// The kernel refused.
@@ -100,6 +106,18 @@ pub trait AddressSpace: Send + Sync {
         unsafe { self.map(range, memory, access) }
     }
 
+    /// Makes `range.len()` bytes of an accelerator's memory at `address` reachable at `range`. Most spaces cannot.
+    ///
+    /// # Errors
+    /// [`MapError`]; nothing is mapped then.
+    ///
+    /// # Safety
+    /// The bytes are memory of the accelerator until [`unmap`](Self::unmap) of exactly this range has returned.
+    unsafe fn map_accelerator(&self, range: IovaRange, address: u64, access: Access) -> Result<(), MapError> {
+        let _ = (address, access);
+        Err(MapError::NoAccelerator { range })
+    }
+
     /// Removes a mapping, the whole of one and no more. When it returns no device reaches the memory through it.
     ///
     /// # Errors
@@ -144,9 +162,7 @@ impl DmaSpace {
     /// # Errors
     /// [`RegisterError`]; `backing` is dropped and nothing is mapped.
     pub fn register<B: Backing>(self: &Arc<Self>, backing: B, access: Access) -> Result<Region<B>, RegisterError> {
-        let len = backing.len() as u64;
-        let align = (1u64 << len.trailing_zeros().min(21)).max(self.page_size());
-        let range = self.lock_iovas().allocate(len, align)?;
+        let range = self.take_range(backing.len() as u64)?;
         // SAFETY: a region owns its backing and drops it only after `unmap` has returned; `Backing` promises that
         // the bytes stay where they are meanwhile, that nobody makes a reference to them, and what its file is.
         let mapped = unsafe {
@@ -155,6 +171,38 @@ impl DmaSpace {
                 None => self.translation.map(range, backing.base(), access),
             }
         };
+        self.made(range, mapped, backing, access)
+    }
+
+    /// [`register`](Self::register) for memory that this process cannot touch.
+    ///
+    /// # Errors
+    /// [`RegisterError`], of which [`MapError::NoAccelerator`] is what most spaces answer.
+    pub fn register_accelerator<B: AcceleratorMemory>(
+        self: &Arc<Self>,
+        backing: B,
+        access: Access,
+    ) -> Result<Region<B>, RegisterError> {
+        let range = self.take_range(backing.len())?;
+        // SAFETY: a region owns its backing and drops it only after `unmap` has returned; `AcceleratorMemory` promises
+        // that the bytes stay what they are meanwhile.
+        let mapped = unsafe { self.translation.map_accelerator(range, backing.address(), access) };
+        self.made(range, mapped, backing, access)
+    }
+
+    fn take_range(&self, len: u64) -> Result<IovaRange, AllocateError> {
+        let align = (1u64 << len.trailing_zeros().min(21)).max(self.page_size());
+        self.lock_iovas().allocate(len, align)
+    }
+
+    /// The region of a range that was mapped, or not.
+    fn made<B>(
+        self: &Arc<Self>,
+        range: IovaRange,
+        mapped: Result<(), MapError>,
+        backing: B,
+        access: Access,
+    ) -> Result<Region<B>, RegisterError> {
         if let Err(error) = mapped {
             self.give_back(range, true);
             return Err(error.into());

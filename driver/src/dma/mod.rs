@@ -4,7 +4,8 @@
 //! space, shared by all functions of an engine: it hands out IOVAs and maps memory at them through whatever
 //! [`AddressSpace`] the bus has (an IOMMU, or the model's own). A [`Region`] is memory that was mapped: it owns the
 //! bytes, the mapping and the IOVAs, and gives them up in the one safe order. [`HostMemory`] is the memory that we
-//! allocate ourselves. [`RegionTable`] finds the region of an address range.
+//! allocate ourselves. [`AcceleratorMemory`] is what the host cannot touch; a [`Mover`] copies to and from it for a
+//! controller in software. [`RegionTable`] finds the region of an address range.
 //!
 //! Bytes that a device may touch are never a `&[u8]`: [`DmaView`] reads and writes them.
 //!
@@ -16,6 +17,7 @@ mod allocator;
 pub mod barrier;
 mod host_memory;
 mod iova;
+mod mover;
 mod region;
 mod region_table;
 mod view;
@@ -24,6 +26,7 @@ pub use address_space::{Access, AddressSpace, DmaSpace, MapError, RegisterError}
 pub use allocator::{AllocateError, FreeError, IovaAllocator};
 pub use host_memory::{HostMemory, HostMemoryError, PageSize, Pages};
 pub use iova::{Iova, IovaRange};
-pub use region::{Backing, Region};
+pub use mover::{MemoryCopy, Mover, MoverError};
+pub use region::{AcceleratorMemory, Backing, Region};
 pub use region_table::{RegionEntry, RegionTable, ResolveError, TableError};
 pub use view::DmaView;

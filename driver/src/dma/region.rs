@@ -28,6 +28,22 @@ pub unsafe trait Backing: Send + Sync + 'static {
     }
 }
 
+/// Memory of an accelerator that this process cannot touch, and its owner.
+///
+/// # Safety
+/// Until the value is dropped `address()` is the same, `len()` is the same and not 0, and the `len()` bytes there are
+/// memory of the accelerator.
+pub unsafe trait AcceleratorMemory: Send + Sync + 'static {
+    /// The first address, as the accelerator has it.
+    fn address(&self) -> u64;
+    /// The length in bytes, not 0.
+    fn len(&self) -> u64;
+    /// Whether there is no byte: never.
+    fn is_empty(&self) -> bool {
+        false
+    }
+}
+
 /// An IOVA range, the mapping that put it there, and the owner of the bytes.
 ///
 /// Dropping a region is always safe and needs nothing from a device: the mapping goes first, exactly as it was made,
@@ -35,7 +51,7 @@ pub unsafe trait Backing: Send + Sync + 'static {
 /// memory), then the owner of the bytes goes. Where it is known that no device holds an IOVA of it any more,
 /// [`release`](Self::release) makes them usable again at once. If the mapping cannot be removed the bytes are leaked:
 /// leak rather than corrupt (invariant 2).
-pub struct Region<B: Backing> {
+pub struct Region<B> {
     space: Arc<DmaSpace>,
     range: IovaRange,
     access: Access,
@@ -43,7 +59,7 @@ pub struct Region<B: Backing> {
     backing: ManuallyDrop<B>,
 }
 
-impl<B: Backing> Region<B> {
+impl<B> Region<B> {
     pub(super) fn new(space: Arc<DmaSpace>, range: IovaRange, backing: B, access: Access) -> Self {
         Self { space, range, access, quiet: false, backing: ManuallyDrop::new(backing) }
     }
@@ -74,14 +90,6 @@ impl<B: Backing> Region<B> {
         &self.backing
     }
 
-    /// The bytes.
-    #[inline]
-    pub fn view(&self) -> DmaView<'_> {
-        // SAFETY: `Backing` promises mapped bytes without references until it is dropped, and `self` outlives the
-        // view.
-        unsafe { DmaView::new(self.backing.base(), self.backing.len()) }
-    }
-
     /// Gives the region up; its IOVAs are free at once. For a caller who knows that no device holds one of them:
     /// every command that named it has its CQE, or the controller has stopped since.
     pub fn release(mut self) {
@@ -94,7 +102,17 @@ impl<B: Backing> Region<B> {
     }
 }
 
-impl<B: Backing> Drop for Region<B> {
+impl<B: Backing> Region<B> {
+    /// The bytes.
+    #[inline]
+    pub fn view(&self) -> DmaView<'_> {
+        // SAFETY: `Backing` promises mapped bytes without references until it is dropped, and `self` outlives the
+        // view.
+        unsafe { DmaView::new(self.backing.base(), self.backing.len()) }
+    }
+}
+
+impl<B> Drop for Region<B> {
     fn drop(&mut self) {
         if self.space.unmap(self.range).is_err() {
             // The device may still reach the bytes: neither they nor the IOVAs are ever used again.

@@ -119,6 +119,7 @@ impl Namespace {
                 self.reserve(io)
             }
             NvmOpcode::FLUSH => self.flush_command(&io),
+            NvmOpcode::READ | NvmOpcode::WRITE if self.is_moved(io.sqe) => self.move_blocks(io),
             NvmOpcode::READ => self.read_blocks(io),
             NvmOpcode::WRITE => self.write_blocks(io),
             NvmOpcode::COMPARE if commands.compare => self.compare(io),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::io_config::{CacheConfig, DeallocatedRead, IoCommandsConfig, MetadataConfig, SglConfig};
-use crate::dma::HostMemoryError;
+use crate::dma::{HostMemoryError, MoverError};
 
 /// Where a model's blocks lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -249,6 +249,15 @@ pub enum ModelError {
         /// Why.
         source: HostMemoryError,
     },
+    /// A mover copies to and from memory, and there is none.
+    #[error(
+        "a model with a mover has its blocks in memory or nowhere, as plain bytes: set store to memory or null, and leave \
+         metadata, cache_simulation and deallocated blocks that read as ones away"
+    )]
+    NotMovable,
+    /// The mover does not reach the store.
+    #[error(transparent)]
+    Mover(#[from] MoverError),
     /// No thread could be started for it.
     #[error("cannot start the model's thread: {source}")]
     Thread {

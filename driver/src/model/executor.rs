@@ -4,11 +4,13 @@
 //! takes the IOMMU's table for the rest of the turn. Commands are executed whole and in order, one queue after the
 //! other; a completion queue that is full holds its submission queues up until the host has made room.
 
+use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
 mod faulty;
 mod late;
+mod moving;
 
 use super::admin::{Admin, Reply, Surroundings};
 use super::board::{Board, doorbell_event};
@@ -16,15 +18,18 @@ use super::config::{ModelConfig, ModelError};
 use super::faults::CommandQueue;
 use super::faults::delayed::Delayed;
 use super::iommu::{Fault, Reach, Table, Window};
+use super::mover::Moves;
 use super::namespaces::Namespaces;
 use super::queues::{CompletionQueue, Queues, SubmissionQueue};
 use super::registers::{AdminQueues, Transition};
 use super::subsystem::Role;
 use super::transfer::Transfer;
 use super::violation::{Target, Violation};
+use crate::dma::{Mover, MoverError};
 use crate::spec::command::{AdminOpcode, Sqe};
 use crate::spec::status::Status;
 use late::Late;
+use moving::Executed;
 
 /// Commands of one queue in a turn.
 const QUEUE_BUDGET: usize = 64;
@@ -50,6 +55,10 @@ struct Core {
     delayed: Delayed,
     /// DMA that goes on after its end.
     late: Option<Box<Late>>,
+    /// With a mover: commands whose copies are not made yet. Empty between turns.
+    executed: VecDeque<Executed>,
+    /// What a mover said that failed in this turn.
+    move_error: Option<MoverError>,
     epoch: u32,
     /// Whether an operation is in progress that each turn takes further.
     busy: bool,
@@ -83,11 +92,20 @@ impl Executor {
             admin,
             delayed: Delayed::default(),
             late: None,
+            executed: VecDeque::new(),
+            move_error: None,
             epoch: 0,
             busy: false,
             running: false,
         };
         Ok(Self { table, window, core })
+    }
+
+    /// From now on `mover` makes the copies of plain reads and writes to and from memory of an accelerator.
+    pub(super) fn set_mover(&mut self, mover: Box<dyn Mover>) -> Result<(), MoverError> {
+        let stores = self.core.namespaces.set_moved();
+        self.core.transfer.moves = Some(Box::new(Moves::new(mover, stores)?));
+        Ok(())
     }
 
     /// One turn. Whether there was anything to do.
@@ -113,6 +131,9 @@ impl Executor {
         let settled = (self.core.busy || self.core.board.wants_attention()) && self.core.prepare(&self.table);
         if self.core.board.faults.concern_executor() {
             return self.faulty_turn() || settled;
+        }
+        if self.core.transfer.moves.is_some() {
+            return self.moving_turn() || settled;
         }
         if !self.core.running || !self.core.look() {
             return settled;

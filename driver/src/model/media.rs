@@ -9,6 +9,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::cache::{Content, Entry, WriteCache};
 use super::config::{ModelConfig, ModelError};
@@ -16,7 +17,7 @@ use super::io_config::DeallocatedRead;
 use super::iommu::Piece;
 use super::power::{Chance, PowerLoss, Survivors};
 use super::protection::Protection;
-use super::store::Store;
+use super::store::{Mapped, Store};
 
 /// Bytes of zeroes written at a time, where they have to be.
 const FILL: usize = 1 << 20;
@@ -71,6 +72,16 @@ impl Media {
     /// Whether nothing is moved.
     pub(super) fn is_null(&self) -> bool {
         matches!(self.store, Store::Null)
+    }
+
+    /// The mapping of a store in memory, shared.
+    pub(super) fn share(&self) -> Option<Arc<Mapped>> {
+        self.store.share()
+    }
+
+    /// Where `len` bytes of the data from `offset` on lie in memory. For plain media only.
+    pub(super) fn address(&self, offset: u64, len: u64) -> Option<u64> {
+        self.store.address(offset, len)
     }
 
     #[inline]

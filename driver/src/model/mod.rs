@@ -11,7 +11,7 @@
 //! the `executor` takes turns over `queues`, whose doorbells may have a `shadow` in memory; `admin` and the `namespaces` execute commands, `blocks` those that a plain
 //! read or write is not; `transfer`, `prp` and `sgl` find their memory through the `iommu`; `media` makes blocks of
 //! what a `store` holds, with metadata (`protection`) and a write `cache` that `power` can take away. What a model is
-//! told from outside comes as `orders`; what it does wrong when asked to is in [`faults`]. Several
+//! told from outside comes as `orders`; what it has a `mover` copy is memory that the host cannot touch; what it does wrong when asked to is in [`faults`]. Several
 //! controllers on the same namespaces are a [`Subsystem`].
 
 mod admin;
@@ -27,6 +27,7 @@ mod function;
 mod io_config;
 mod iommu;
 mod media;
+mod mover;
 mod namespace;
 mod namespaces;
 mod orders;
@@ -56,7 +57,7 @@ use power::PowerCut;
 use subsystem::{Role, Shared};
 use thread::ModelThread;
 
-use crate::dma::DmaView;
+use crate::dma::{DmaView, Mover};
 
 pub use admin::firmware_image;
 pub use config::{ModelConfig, ModelError, StoreConfig};
@@ -108,7 +109,29 @@ impl Model {
     /// [`ModelError`]: settings that no controller can have, or a store that cannot be opened.
     pub fn new(config: ModelConfig, drive: Drive, iommu: &Arc<SoftwareIommu>) -> Result<Self, ModelError> {
         config.check()?;
-        Self::build(config, drive, iommu, Role::ALONE, None)
+        Self::build(config, drive, iommu, Role::ALONE, None, None)
+    }
+
+    /// As [`new`](Self::new), with a mover for plain reads and writes to and from memory of an accelerator
+    /// ([`DmaSpace::register_accelerator`](crate::dma::DmaSpace::register_accelerator)). The store is in memory, all of
+    /// which the mover is made to reach, or null. Namespaces that come later are not reached.
+    ///
+    /// # Errors
+    /// [`ModelError`]: as there, or [`ModelError::NotMovable`] and [`ModelError::Mover`].
+    pub fn with_mover(
+        config: ModelConfig,
+        drive: Drive,
+        iommu: &Arc<SoftwareIommu>,
+        mover: Box<dyn Mover>,
+    ) -> Result<Self, ModelError> {
+        config.check()?;
+        let plain = config.metadata.size == 0
+            && config.cache_simulation.is_none()
+            && config.deallocated_read != DeallocatedRead::Ones;
+        if config.is_file() || !plain {
+            return Err(ModelError::NotMovable);
+        }
+        Self::build(config, drive, iommu, Role::ALONE, None, Some(mover))
     }
 
     fn build(
@@ -117,13 +140,17 @@ impl Model {
         iommu: &Arc<SoftwareIommu>,
         role: Role,
         subsystem: Option<&Arc<Shared>>,
+        mover: Option<Box<dyn Mover>>,
     ) -> Result<Self, ModelError> {
         let board = Arc::new(Board::new(&config, iommu.table(), subsystem.cloned()));
         let window = Window::new(config.cmb_pages).map_err(|source| ModelError::MemoryBuffer { source })?.map(Arc::new);
         if let Some(window) = &window {
             board.lock_registers().set_memory_buffer(Arc::clone(window));
         }
-        let executor = Executor::new(&config, role, Arc::clone(&board), iommu.table(), window.clone())?;
+        let mut executor = Executor::new(&config, role, Arc::clone(&board), iommu.table(), window.clone())?;
+        if let Some(mover) = mover {
+            executor.set_mover(mover)?;
+        }
         let (runner, stepped) = match drive {
             Drive::Stepped => {
                 let executor = Arc::new(Mutex::new(Some(Box::new(executor))));

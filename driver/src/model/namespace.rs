@@ -22,6 +22,8 @@ use crate::spec::status::{Status, StatusCode};
 const NOT_PLAIN: u8 = 1;
 /// Why no command is plain: a reservation may forbid it.
 const RESERVED: u8 = 2;
+/// Why no command is plain: a mover makes its copies.
+const MOVED: u8 = 4;
 
 /// Blocks, the store that holds them, and what may be done with them.
 pub(super) struct Namespace {
@@ -103,24 +105,41 @@ impl Namespace {
         sqe: &Sqe,
     ) -> Result<(), Status> {
         board.counters.writes.add(1);
-        let (offset, len) = self.range(sqe)?;
-        if sqe.dtype() != DirectiveType::IDENTIFY {
-            return Err(permanent(StatusCode::INVALID_FIELD_IN_COMMAND));
-        }
-        if !self.store.writable() {
-            return Err(permanent(StatusCode::NAMESPACE_IS_WRITE_PROTECTED));
-        }
+        let (offset, len) = self.written(sqe)?;
         let pieces = transfer.resolve(reach, board, sqid, sqe, len, Access::DEVICE_READS)?;
         board.counters.write_bytes.add(len);
         self.store.write(offset, pieces).map_err(|error| failed(board, &error, StatusCode::WRITE_FAULT))?;
         if sqe.fua() || !self.cached { self.persist(board) } else { Ok(()) }
     }
 
+    /// The bytes that a write names, and whether it may write them.
+    #[inline(always)]
+    pub(super) fn written(&self, sqe: &Sqe) -> Result<(u64, u64), Status> {
+        let range = self.range(sqe)?;
+        if sqe.dtype() != DirectiveType::IDENTIFY {
+            return Err(permanent(StatusCode::INVALID_FIELD_IN_COMMAND));
+        }
+        if !self.store.writable() {
+            return Err(permanent(StatusCode::NAMESPACE_IS_WRITE_PROTECTED));
+        }
+        Ok(range)
+    }
+
+    /// From now on a mover makes the copies of plain reads and writes.
+    pub(super) fn set_moved(&mut self) {
+        self.special |= MOVED;
+    }
+
+    /// Whether a mover makes the copies of `sqe`, a read or write: it has nothing but PRPs, and the blocks are plain.
+    pub(super) fn is_moved(&self, sqe: &Sqe) -> bool {
+        self.special & (MOVED | NOT_PLAIN) == MOVED && sqe.flags == 0
+    }
+
     /// Changes reservations. From then on commands are asked whether they may be executed, or no longer.
     #[cold]
     pub(super) fn change_reservations<T>(&mut self, change: impl FnOnce(&mut Reservations) -> T) -> T {
         let changed = change(&mut self.reservations);
-        self.special = self.special & NOT_PLAIN | if self.reservations.is_held() { RESERVED } else { 0 };
+        self.special = self.special & !RESERVED | if self.reservations.is_held() { RESERVED } else { 0 };
         changed
     }
 
@@ -155,7 +174,7 @@ impl Namespace {
 
     /// The bytes of the namespace that a command names: offset and length.
     #[inline]
-    fn range(&self, sqe: &Sqe) -> Result<(u64, u64), Status> {
+    pub(super) fn range(&self, sqe: &Sqe) -> Result<(u64, u64), Status> {
         let (slba, nlb) = (sqe.slba(), u64::from(sqe.nlb().count()));
         let len = nlb << self.lbads;
         if len > self.max_transfer {
@@ -177,7 +196,7 @@ impl Namespace {
 
 /// The status of a command that the host has failed.
 #[cold]
-fn failed(board: &Board, error: &io::Error, code: StatusCode) -> Status {
+pub(super) fn failed(board: &Board, error: &io::Error, code: StatusCode) -> Status {
     board.store_failed(error);
     code.status()
 }

@@ -6,6 +6,7 @@
 //! is asked afterwards. What a namespace does with a command is its own matter.
 
 use std::io;
+use std::sync::Arc;
 
 use super::board::Board;
 use super::config::{ModelConfig, ModelError};
@@ -14,6 +15,7 @@ use super::iommu::Reach;
 use super::namespace::Namespace;
 use super::power::{PowerLoss, Survivors};
 use super::reservations::Reservations;
+use super::store::Mapped;
 use super::transfer::{Transfer, permanent};
 use crate::spec::command::{Fuse, NSID_ALL, NvmOpcode, Sqe};
 use crate::spec::identify::LbaFormat;
@@ -201,6 +203,12 @@ impl Namespaces {
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
         self.entries.iter_mut()
+    }
+
+    /// From now on a mover makes the copies of those that there are. Returns what it has to reach.
+    pub(super) fn set_moved(&mut self) -> Vec<Arc<Mapped>> {
+        self.entries.iter_mut().for_each(|entry| entry.namespace.set_moved());
+        self.entries.iter().filter_map(|entry| entry.namespace.store.share()).collect()
     }
 
     /// Whether there are namespaces and none takes writes.

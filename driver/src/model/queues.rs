@@ -155,6 +155,11 @@ impl CompletionQueue {
         Ok(next(self.tail, self.size) != self.head)
     }
 
+    /// How many entries can be posted, by the head as it was last seen.
+    pub(super) fn room(&self) -> usize {
+        (self.size - 1 - distance(self.head, self.tail, self.size)) as usize
+    }
+
     /// Posts an entry. The caller has seen that there is room.
     #[inline]
     pub(super) fn post(

@@ -94,7 +94,7 @@ impl Subsystem {
         }
         let config = ModelConfig { name: format!("{}/{cntlid}", self.config.name), ..self.config.clone() };
         let role = Role { cntlid, shared: true };
-        let model = Model::build(config, drive, iommu, role, Some(&self.shared))?;
+        let model = Model::build(config, drive, iommu, role, Some(&self.shared), None)?;
         lock(&self.shared.boards).push(Arc::downgrade(&model.board));
         self.controllers = cntlid;
         Ok(model)

@@ -2,7 +2,8 @@
 
 use super::board::Board;
 use super::io_config::{SglConfig, SglSupport};
-use super::iommu::{Extent, Fault, Hint, Piece, Pieces, Reach, Scatter, gather_into};
+use super::iommu::{Extent, Fault, Hint, Piece, Pieces, Reach, Scatter, Span, gather_into};
+use super::mover::Moves;
 use super::prp::{PrpError, PrpWalk};
 use super::sgl::{Flow, SglError, SglWalk, Skip};
 use super::violation::{Target, Violation};
@@ -24,6 +25,8 @@ pub(super) struct Transfer {
     pub(super) page_size: u64,
     metadata: MetadataSide,
     sgl: SglConfig,
+    /// What copies to and from memory of an accelerator, if anything does.
+    pub(super) moves: Option<Box<Moves>>,
 }
 
 /// For the data pointer.
@@ -120,7 +123,7 @@ impl Transfer {
     pub(super) fn new(sgl: SglConfig) -> Self {
         let data = DataSide { sgl: SglWalk::new(sgl), ..DataSide::default() };
         let metadata = MetadataSide { sgl: SglWalk::new(sgl), ..MetadataSide::default() };
-        Self { data, metadata, sgl, page_size: 0 }
+        Self { data, metadata, sgl, page_size: 0, moves: None }
     }
 
     /// From now on, or no longer, only the first half of a command's data is moved: a fault.
@@ -147,6 +150,38 @@ impl Transfer {
     ) -> Result<&'a [Piece<'a>], Status> {
         debug_assert!(sqe.psdt() == Psdt::PRP);
         self.data.prps(reach, self.page_size, Command { board, sqid, sqe }, len, wanted)
+    }
+
+    /// Calls `each` for the memory that the PRPs of `sqe` name, piece by piece, with how far into the data it is and with
+    /// what makes copies; an accelerator's is among it. All of it is found before the first call. What is wrong is
+    /// recorded on the board.
+    pub(super) fn spans(
+        &mut self,
+        reach: &Reach<'_>,
+        (board, sqid, sqe): (&Board, u16, &Sqe),
+        len: u64,
+        wanted: Access,
+        mut each: impl FnMut(&mut Moves, u64, Span<'_>) -> Result<(), Status>,
+    ) -> Result<(), Status> {
+        let Self { data, page_size, moves, .. } = self;
+        let Some(moves) = moves.as_deref_mut() else {
+            return Err(permanent(StatusCode::INTERNAL_ERROR));
+        };
+        data.walk(reach, *page_size, Command { board, sqid, sqe }, len)?;
+        let target = Target::Data { sqid, cid: sqe.cid };
+        let mut hint = moves.hint;
+        let torn = data.pieces.is_torn();
+        let extents = data.prps.extents();
+        each_span(reach, extents, wanted, &mut hint, |_, _| ()).map_err(|fault| refuse_access(board, target, fault))?;
+        moves.hint = hint;
+        let most = if torn { len / 2 } else { len };
+        let mut status = Ok(());
+        let found = each_span(reach, extents, wanted, &mut hint, |done, span| {
+            if status.is_ok() && done < most {
+                status = each(moves, done, span.shortened(most - done));
+            }
+        });
+        found.map_err(|fault| refuse_access(board, target, fault)).and(status)
     }
 
     /// The memory that `sqe` names in whichever way for its data and its separate metadata, all of it mapped for
@@ -198,6 +233,15 @@ impl DataSide {
         len: u64,
         wanted: Access,
     ) -> Result<&'a [Piece<'a>], Status> {
+        self.walk(reach, page_size, command, len)?;
+        let Command { board, sqid, sqe } = command;
+        let data = Target::Data { sqid, cid: sqe.cid };
+        self.pieces.resolve(reach, self.prps.extents(), wanted).map_err(|fault| refuse_access(board, data, fault))
+    }
+
+    /// Walks the PRPs.
+    #[inline(always)]
+    fn walk(&mut self, reach: &Reach<'_>, page_size: u64, command: Command<'_>, len: u64) -> Result<(), Status> {
         let Command { board, sqid, sqe } = command;
         let walked = self.prps.walk(reach, page_size, (sqe.prp1, sqe.prp2), len);
         if self.prps.list_pages() > 0 {
@@ -207,8 +251,7 @@ impl DataSide {
         if let Err(error) = walked {
             return Err(refuse_walk(board, sqid, sqe.cid, error));
         }
-        let data = Target::Data { sqid, cid: sqe.cid };
-        self.pieces.resolve(reach, self.prps.extents(), wanted).map_err(|fault| refuse_access(board, data, fault))
+        Ok(())
     }
 
     fn sgl<'a>(
@@ -300,6 +343,29 @@ impl Command<'_> {
             SglError::Segment(fault) => refuse_access(board, Target::SglSegment { sqid, cid }, fault),
         })
     }
+}
+
+/// Calls `each` for what lies at `extents`, in order, with how far into them it is.
+fn each_span(
+    reach: &Reach<'_>,
+    extents: &[Extent],
+    wanted: Access,
+    hint: &mut Hint,
+    mut each: impl FnMut(u64, Span<'_>),
+) -> Result<(), Fault> {
+    let mut done = 0;
+    for extent in extents {
+        let Extent { mut address, mut len } = *extent;
+        while len > 0 {
+            let span = reach.span(address, len, wanted, hint)?;
+            each(done, span);
+            let part = span.len();
+            (done, len) = (done + part, len - part);
+            // The end of a mapping is a 64-bit value.
+            address += part;
+        }
+    }
+    Ok(())
 }
 
 #[cold]

@@ -260,6 +260,7 @@ impl fmt::Display for Violation {
                 let why = match kind {
                     FaultKind::Unmapped => "is not mapped",
                     FaultKind::Denied => "is mapped without that right",
+                    FaultKind::Accelerator => "is memory of an accelerator, which this command cannot use",
                 };
                 write!(f, "{target}: {address:#x} was to be {access}, but {why}")
             }

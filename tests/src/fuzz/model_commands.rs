@@ -345,6 +345,7 @@ impl Host {
             });
             match kind {
                 FaultKind::Unmapped => assert!(home.is_none(), "{violation}"),
+                FaultKind::Accelerator => panic!("no accelerator's memory was mapped: {violation}"),
                 FaultKind::Denied => {
                     assert!(home.is_some_and(|region| !region.access().contains(wanted)), "{violation}");
                 }

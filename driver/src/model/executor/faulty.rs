@@ -244,7 +244,8 @@ impl Core {
     #[inline(never)]
     pub(super) fn run_io_apart(&mut self, reach: &Reach<'_>, sqid: u16, sqe: &Sqe) -> Status {
         let Self { board, namespaces, transfer, admin, .. } = self;
-        run_io(reach, board, namespaces, transfer, admin, sqid, sqe)
+        let status = run_io(reach, board, namespaces, transfer, admin, sqid, sqe);
+        self.move_now(sqid, sqe, status)
     }
 
     /// Executes an I/O command with the first half of its data.

@@ -17,7 +17,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::dma::{Access, AddressSpace, DmaSpace, Iova, IovaAllocator, IovaRange, MapError};
 
 pub use reach::FaultKind;
-pub(super) use reach::{Extent, Fault, Hint, Piece, Pieces, Reach, Scatter, gather, gather_into, write_padded};
+pub(super) use reach::{Extent, Fault, Hint, Piece, Pieces, Reach, Scatter, Span, gather, gather_into, write_padded};
 pub(super) use window::Window;
 
 /// The unit of a mapping in bytes.
@@ -64,6 +64,11 @@ impl AddressSpace for SoftwareIommu {
         unsafe { self.table.map(range, memory, access) }
     }
 
+    unsafe fn map_accelerator(&self, range: IovaRange, address: u64, access: Access) -> Result<(), MapError> {
+        // SAFETY: the caller's promise is passed on as it is.
+        unsafe { self.table.map_accelerator(range, address, access) }
+    }
+
     fn unmap(&self, range: IovaRange) -> Result<(), MapError> {
         self.table.unmap(range)
     }
@@ -72,8 +77,12 @@ impl AddressSpace for SoftwareIommu {
 /// One mapping.
 struct Mapping {
     range: IovaRange,
+    /// In this process, or where an accelerator has it.
     base: NonNull<u8>,
+    /// What the model may do itself: nothing where it is an accelerator's.
     access: Access,
+    /// What it may have a mover do: nothing where it is this process's.
+    moved: Access,
     /// How many were made before it in this table. 32 bits, with which a mapping is found by a shift; no test makes
     /// more.
     number: u32,
@@ -136,18 +145,14 @@ impl AddressSpace for Table {
     }
 
     unsafe fn map(&self, range: IovaRange, memory: NonNull<u8>, access: Access) -> Result<(), MapError> {
-        let aligned = |value: u64| value.is_multiple_of(PAGE_SIZE);
-        if !(aligned(range.start().get()) && aligned(range.len()) && aligned(memory.addr().get() as u64)) {
-            return Err(MapError::Misaligned { range, page_size: PAGE_SIZE });
-        }
-        let mut mappings = self.mappings.write().unwrap_or_else(PoisonError::into_inner);
-        let at = mappings.partition_point(|mapping| mapping.range.end() <= range.start().get());
-        if let Some(mapping) = mappings.get(at).filter(|mapping| mapping.range.overlaps(range)) {
-            return Err(MapError::Occupied { range, mapped: mapping.range });
-        }
-        let number = self.made.fetch_add(1, Ordering::AcqRel);
-        mappings.insert(at, Mapping { range, base: memory, access, number });
-        Ok(())
+        self.insert(range, memory, access, Access::empty())
+    }
+
+    unsafe fn map_accelerator(&self, range: IovaRange, address: u64, access: Access) -> Result<(), MapError> {
+        // Never touched as memory of this process: `access` is empty for it.
+        let memory = NonNull::new(std::ptr::without_provenance_mut(address as usize));
+        let memory = memory.ok_or(MapError::Misaligned { range, page_size: PAGE_SIZE })?;
+        self.insert(range, memory, Access::empty(), access)
     }
 
     fn unmap(&self, range: IovaRange) -> Result<(), MapError> {
@@ -159,6 +164,23 @@ impl AddressSpace for Table {
             }
             _ => Err(MapError::NotMapped { range }),
         }
+    }
+}
+
+impl Table {
+    fn insert(&self, range: IovaRange, memory: NonNull<u8>, access: Access, moved: Access) -> Result<(), MapError> {
+        let aligned = |value: u64| value.is_multiple_of(PAGE_SIZE);
+        if !(aligned(range.start().get()) && aligned(range.len()) && aligned(memory.addr().get() as u64)) {
+            return Err(MapError::Misaligned { range, page_size: PAGE_SIZE });
+        }
+        let mut mappings = self.mappings.write().unwrap_or_else(PoisonError::into_inner);
+        let at = mappings.partition_point(|mapping| mapping.range.end() <= range.start().get());
+        if let Some(mapping) = mappings.get(at).filter(|mapping| mapping.range.overlaps(range)) {
+            return Err(MapError::Occupied { range, mapped: mapping.range });
+        }
+        let number = self.made.fetch_add(1, Ordering::AcqRel);
+        mappings.insert(at, Mapping { range, base: memory, access, moved, number });
+        Ok(())
     }
 }
 

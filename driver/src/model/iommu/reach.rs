@@ -18,6 +18,8 @@ pub enum FaultKind {
     Unmapped,
     /// What is mapped there may not be used in this way.
     Denied,
+    /// What is mapped there is an accelerator's: plain reads and writes of a model with a mover reach it, nothing else.
+    Accelerator,
 }
 
 /// An access that the IOMMU refused.
@@ -78,12 +80,30 @@ impl<'a> Reach<'a> {
         let refused = |kind| Fault { address, wanted, kind };
         let (mapping, offset) = self.find(address, hint).ok_or(refused(FaultKind::Unmapped))?;
         if !mapping.access.contains(wanted) {
-            return Err(refused(FaultKind::Denied));
+            return Err(refused(mapping.refusal()));
         }
         let len = len.min(mapping.range.len() - offset);
         // SAFETY: `offset` is less than the mapping's length, all of which is mapped in this process.
         let base = unsafe { mapping.base.add(offset as usize) };
         Ok(Piece { base, len: len as usize, reach: PhantomData })
+    }
+
+    /// As [`piece`](Self::piece), where memory of an accelerator is right too.
+    pub(in crate::model) fn span(
+        &self,
+        address: u64,
+        len: u64,
+        wanted: Access,
+        hint: &mut Hint,
+    ) -> Result<Span<'_>, Fault> {
+        match self.find(address, hint) {
+            Some((mapping, offset)) if mapping.moved.contains(wanted) => {
+                let address = mapping.base.addr().get() as u64 + offset;
+                Ok(Span::Accelerator { address, len: len.min(mapping.range.len() - offset) })
+            }
+            Some((mapping, _)) if !mapping.moved.is_empty() => Err(Fault { address, wanted, kind: FaultKind::Denied }),
+            _ => self.piece(address, len, wanted, hint).map(Span::Host),
+        }
     }
 
     /// Reads `N` bytes into `to`: in place, so that an entry is copied once.
@@ -191,6 +211,14 @@ impl<'a> Reach<'a> {
     }
 }
 
+impl Mapping {
+    /// Why an access that it does not allow is refused.
+    #[cold]
+    fn refusal(&self) -> FaultKind {
+        if self.moved.is_empty() { FaultKind::Denied } else { FaultKind::Accelerator }
+    }
+}
+
 /// A table as it was, tied to the [`Reach`] that keeps its mappings from being unmapped.
 pub(in crate::model) struct Former<'a> {
     table: Table,
@@ -228,6 +256,34 @@ impl Piece<'_> {
     #[inline]
     pub(in crate::model) fn len(&self) -> usize {
         self.len
+    }
+}
+
+/// Bytes of one mapping, whoever can touch them, as long as the [`Reach`] that they came from.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::model) enum Span<'a> {
+    /// This process.
+    Host(Piece<'a>),
+    /// An accelerator, at an address of its own.
+    Accelerator { address: u64, len: u64 },
+}
+
+impl Span<'_> {
+    pub(in crate::model) fn len(&self) -> u64 {
+        match self {
+            Self::Host(piece) => piece.len() as u64,
+            Self::Accelerator { len, .. } => *len,
+        }
+    }
+
+    /// The first `most` bytes of it, or all.
+    pub(in crate::model) fn shortened(self, most: u64) -> Self {
+        match self {
+            Self::Host(piece) => {
+                Self::Host(Piece { len: piece.len.min(usize::try_from(most).unwrap_or(usize::MAX)), ..piece })
+            }
+            Self::Accelerator { address, len } => Self::Accelerator { address, len: len.min(most) },
+        }
     }
 }
 

@@ -26,7 +26,7 @@ impl Window {
         let Some(range) = Iova::new(PAGE_SIZE).and_then(|start| IovaRange::new(start, len)) else { return Ok(None) };
         let memory = HostMemory::allocate(len as usize)?;
         let base: NonNull<u8> = memory.base();
-        let mapping = Mapping { range, base, access: Access::all(), number: 0 };
+        let mapping = Mapping { range, base, access: Access::all(), moved: Access::empty(), number: 0 };
         Ok(Some(Self { mapping, base: AtomicU64::new(0), memory }))
     }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
 use super::super::config::ModelError;
 use super::super::iommu::Piece;
@@ -11,12 +12,35 @@ const PAGE: usize = 64 << 10;
 
 /// Zeroes until written.
 pub(in crate::model) struct MemoryStore {
+    /// Those of `mapped`.
+    base: NonNull<u8>,
+    len: usize,
+    mapped: Arc<Mapped>,
+}
+
+// SAFETY: no reference to the mapping's bytes is made.
+unsafe impl Send for MemoryStore {}
+
+/// The mapping of a store. Whoever shares it keeps it where it is, and its pages in it.
+pub(in crate::model) struct Mapped {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone; no reference to its bytes is made.
-unsafe impl Send for MemoryStore {}
+// SAFETY: it is an address and a length; the bytes are touched by the store and by movers alone.
+unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    pub(in crate::model) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub(in crate::model) fn len(&self) -> usize {
+        self.len
+    }
+}
 
 impl MemoryStore {
     pub(super) fn new(size: u64) -> Result<Self, ModelError> {
@@ -43,21 +67,37 @@ impl MemoryStore {
         // Large pages are only faster: a kernel without them serves as well.
         // SAFETY: the range is the whole of the new mapping.
         let _ = unsafe { libc::madvise(base.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
-        Ok(Self { base, len })
+        Ok(Self { base, len, mapped: Arc::new(Mapped { base, len }) })
     }
 
     pub(super) fn resize(&mut self, size: u64) -> io::Result<()> {
         let len = usize::try_from(size).ok().filter(|len| isize::try_from(*len).is_ok());
         let len = len.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        let Some(mapped) = Arc::get_mut(&mut self.mapped) else {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "a store that a mover reaches cannot be resized"));
+        };
         // SAFETY: the whole of a mapping of ours, to whose bytes there is no reference; it may move.
         let address = unsafe { libc::mremap(self.base.as_ptr().cast(), self.len, len, libc::MREMAP_MAYMOVE) };
         match NonNull::new(address.cast::<u8>()) {
             Some(base) if address != libc::MAP_FAILED => {
                 (self.base, self.len) = (base, len);
+                (mapped.base, mapped.len) = (base, len);
                 Ok(())
             }
             _ => Err(io::Error::last_os_error()),
         }
+    }
+
+    /// The mapping, shared.
+    pub(super) fn share(&self) -> Arc<Mapped> {
+        Arc::clone(&self.mapped)
+    }
+
+    /// Where the `len` bytes from `offset` on lie.
+    pub(super) fn address(&self, offset: u64, len: u64) -> u64 {
+        let end = offset.checked_add(len).filter(|end| *end <= self.len as u64);
+        end.expect("the namespace is as large as its store, and commands are checked against it");
+        self.base.addr().get() as u64 + offset
     }
 
     #[inline]
@@ -89,7 +129,8 @@ impl MemoryStore {
             // SAFETY: `from..to` lies in `start..end`, and so in the mapping, of which there are no references.
             unsafe { self.base.add(from).write_bytes(0, to - from) }
         };
-        if first >= last {
+        // Pages that a mover has pinned would stay its own, and others take their place here.
+        if first >= last || Arc::strong_count(&self.mapped) > 1 {
             return zero(start, end);
         }
         zero(start, first);
@@ -115,7 +156,7 @@ impl MemoryStore {
     }
 }
 
-impl Drop for MemoryStore {
+impl Drop for Mapped {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nobody uses it after its owner.
         let done = unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };

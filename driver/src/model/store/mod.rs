@@ -7,10 +7,12 @@ mod file;
 mod memory;
 
 use std::io;
+use std::sync::Arc;
 
 use super::config::{ModelConfig, ModelError, StoreConfig};
 use super::iommu::Piece;
 use file::FileStore;
+pub(super) use memory::Mapped;
 use memory::MemoryStore;
 
 /// A place for the bytes of one namespace.
@@ -80,6 +82,22 @@ impl Store {
             }
             Self::File(file) => file.write(offset, pieces),
             Self::Null => Ok(()),
+        }
+    }
+
+    /// The mapping of a store in memory, shared.
+    pub(super) fn share(&self) -> Option<Arc<Mapped>> {
+        match self {
+            Self::Memory(memory) => Some(memory.share()),
+            Self::File(_) | Self::Null => None,
+        }
+    }
+
+    /// Where the `len` bytes from `offset` on lie in memory. The caller has checked that this lies within the size.
+    pub(super) fn address(&self, offset: u64, len: u64) -> Option<u64> {
+        match self {
+            Self::Memory(memory) => Some(memory.address(offset, len)),
+            Self::File(_) | Self::Null => None,
         }
     }
 

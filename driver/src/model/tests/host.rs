@@ -121,7 +121,7 @@ impl Host {
         host
     }
 
-    fn of(model: Model, iommu: Arc<SoftwareIommu>) -> Self {
+    pub(super) fn of(model: Model, iommu: Arc<SoftwareIommu>) -> Self {
         let (function, space) = (model.function(), iommu.space());
         let admin = pair(&function, &space, 0, 16);
         let host = Self { model, function, iommu, space, admin };

@@ -16,6 +16,7 @@ mod io;
 mod life;
 mod log_pages;
 mod memory_buffer;
+mod mover;
 mod namespaces;
 mod operations;
 mod power;

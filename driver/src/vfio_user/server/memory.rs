@@ -107,6 +107,7 @@ fn errno(error: &MapError) -> Errno {
         MapError::Occupied { .. } => Errno::EXIST,
         MapError::EntryLimit { .. } => Errno::NOSPC,
         MapError::NotMapped { .. } => Errno::NOENT,
+        MapError::NoAccelerator { .. } => Errno::OPNOTSUPP,
         MapError::Kernel { errno, .. } => Errno::from_raw_os_error(*errno),
     }
 }

@@ -1,0 +1,34 @@
+//! GPU memory as a place for a device's data.
+//!
+//! CUDA is loaded when somebody asks for it and never before: nothing of it is needed to build this program or to run
+//! it without a GPU, and what is missing is a [`LibraryError`] that says so. [`Cuda`] is the loaded library and the only
+//! way to it; a [`Gpu`] is one device with its primary context. [`locate`] finds what lies at an address,
+//! and [`climb`] which ways a device's bytes can take there.
+//! A [`Copier`] copies between GPU and pinned host memory, for bytes that go by way of the host; [`CudaMover`] does for a
+//! controller in software.
+//!
+//! What a device's controller is, and how it reaches memory, is not known here.
+
+mod copier;
+mod device;
+mod error;
+mod kernels;
+mod ladder;
+mod library;
+mod memory;
+mod mover;
+mod provider;
+mod stream;
+
+pub use copier::{Copier, CopierConfig, CopierCounters, CopyError, KvError, KvLayout, KvPages, KvShape, Ticket};
+pub use device::{Gpu, GpuInfo, WritesOrdering};
+pub use error::CudaError;
+pub use kernels::{KernelError, OLDEST_DRIVER, WordSeries};
+pub use ladder::{
+    Gdrdrv, GdrdrvVersion, GpuPath, GpuPaths, GpuPathsError, NoPath, Obstacle, PathProbe, Rung, Translation, Wanted,
+    choose, climb,
+};
+pub use library::{Cuda, CudaVersion, LibraryError};
+pub use memory::{GpuMemory, GpuMemoryError, PinnedMemory};
+pub use mover::CudaMover;
+pub use provider::{Allocation, AllocationKind, PlaceError, Placement, PointerAttributes, PointerQueries, locate};
