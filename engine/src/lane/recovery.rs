@@ -1,16 +1,17 @@
-//! How a lane looks after its controller.
+//! How a port looks after its controller.
 //!
-//! With one lane the lane owns what a controller thread would: deadlines and recovery. Now and then it has the driver
-//! attend to the controller. What was interrupted is asked for again a few times, and fails after that; where the
-//! controller is given up, every task fails, and so does every later one.
-
-use std::time::Instant;
+//! The port owns what a controller thread would: deadlines and recovery. Now and then it has the driver attend to the
+//! controller. What was interrupted is asked for again a few times, and fails after that; so are writes that had
+//! succeeded and waited for a Flush, as a reset may have emptied the cache they were in. Where the controller is given
+//! up, every task of the port fails, and so does every later one; other ports go on.
 
 use tentpeg_driver::controller::Attended;
 use tentpeg_driver::queue::ReachEnded;
 use tentpeg_driver::spec::status::StatusCode;
 
-use super::{CommandTasks, Lane, again, end_part, leave};
+use super::CommandTasks;
+use super::port::{Port, again, end_part};
+use crate::clock::Clock;
 use crate::device::{SharedDevice, lock};
 
 /// Busy turns between two looks at the clock.
@@ -18,10 +19,10 @@ const TURNS: u32 = 256;
 /// Milliseconds between two looks at the controller.
 const INTERVAL: u32 = 10;
 
-/// When the lane looks next, and whom it looks after.
+/// When the port looks next, and whom it looks after.
 pub(super) struct Watch {
     device: SharedDevice,
-    started: Instant,
+    clock: Clock,
     turns: u32,
     next: u32,
     /// The controller has been given up.
@@ -29,8 +30,9 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(device: SharedDevice) -> Self {
-        Self { device, started: Instant::now(), turns: 0, next: 0, removed: false }
+    pub(super) fn new(device: SharedDevice, clock: Clock) -> Self {
+        let next = clock.milliseconds();
+        Self { device, clock, turns: 0, next, removed: false }
     }
 
     /// Whether it is time to look at the clock: after some busy turns, or after any other.
@@ -39,16 +41,19 @@ impl Watch {
         self.turns = self.turns.wrapping_add(1);
         !busy || self.turns.is_multiple_of(TURNS)
     }
+
+    /// Whether the controller has been given up.
+    #[inline]
+    pub(super) fn is_removed(&self) -> bool {
+        self.removed
+    }
 }
 
-impl Lane {
+impl Port {
     /// Has the driver attend to the controller, when it is time, and deals with what that has interrupted.
     #[cold]
     pub(super) fn look_after_controller(&mut self) {
-        if self.watch.removed {
-            return self.abandon();
-        }
-        let now = self.watch.started.elapsed().as_millis() as u32;
+        let now = self.watch.clock.milliseconds();
         self.pair.set_now(now);
         if (now.wrapping_sub(self.watch.next) as i32) < 0 {
             return;
@@ -59,28 +64,37 @@ impl Lane {
             Some(device) => device.controller.attend(&mut [&mut self.pair], now, |token| interrupted.push(token)),
             None => return,
         };
-        if matches!(attended, Attended::Removed { .. }) {
-            self.watch.removed = true;
-            // Their memory is out of the device's reach: each can be told, and there is nobody to ask again.
-            return self.abandon();
-        }
-        for token in interrupted {
-            let Some(slot) = self.active.get_mut(token.place as usize) else { continue };
-            let Some(entry) = slot else { continue };
-            entry.in_flight -= 1;
-            if !again(entry, token, None, &mut self.alone) {
-                for index in token.indices() {
-                    end_part(&entry.batch, index, StatusCode::COMMAND_ABORTED_BY_HOST.into());
-                }
-            }
-            if entry.is_done() {
-                leave(slot, token.place, &mut self.free_places);
+        match attended {
+            Attended::Fine => {}
+            Attended::Recovered { .. } => self.recovered(interrupted),
+            Attended::Removed { .. } => {
+                self.watch.removed = true;
+                // Their memory is out of the device's reach: each can be told, and there is nobody to ask again.
+                self.abandon();
             }
         }
     }
-}
 
-impl Lane {
+    /// The controller is a new one: these commands of the former one have no completion, and its cache may be lost.
+    fn recovered(&mut self, interrupted: Vec<CommandTasks>) {
+        let waited = self.durable.interrupted();
+        for token in interrupted.into_iter().chain(waited) {
+            if !token.flags.is_empty() {
+                self.special_ended(token, None);
+                continue;
+            }
+            let Self { active, alone, ground, .. } = self;
+            let Some(Some(entry)) = active.get_mut(token.place as usize) else { continue };
+            entry.in_flight -= 1;
+            if !again(entry, token, None, alone) {
+                for index in token.indices() {
+                    end_part(&entry.batch, ground.lane, index, StatusCode::COMMAND_ABORTED_BY_HOST.status().into());
+                }
+            }
+            self.leave_if_done(token.place);
+        }
+    }
+
     /// Ends every task that has not ended as FAILED, those in flight by the proof that they may be.
     pub(crate) fn abandon_after(&mut self, ended: &ReachEnded) {
         self.pair.interrupt(ended, |_| ());
@@ -88,8 +102,8 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
-    /// A lane that was given back has nothing left. One that was not, a caller's or that of a thread that panicked,
+impl Drop for Port {
+    /// A port that was given back has nothing left. One that was not, a caller's or that of a thread that panicked,
     /// takes the controller with it: its tasks may end only when no device touches their memory (invariant 7).
     fn drop(&mut self) {
         self.take_in();
@@ -101,7 +115,7 @@ impl Drop for Lane {
                 let ended = device.controller.stop_reach();
                 self.pair.interrupt(&ended, |_| ());
             }
-            // The engine closes without this lane: within the deadlines of its controller that comes to an end.
+            // The engine closes without this port: within the deadlines of its controller that comes to an end.
             None => {
                 while !self.closing.is_finished() {
                     std::thread::yield_now();
