@@ -86,23 +86,27 @@ pub enum OpenError {
     Thread(std::io::Error),
 }
 
-/// An open device without a lane: the controller, its queue pair, the namespace that is served, and what stands behind
-/// them.
+/// An open device without a lane: its queue pair is idle, and may be lent.
 pub struct Device {
     info: DeviceInfo,
+    held: Held,
+    pair: QueuePair<CommandTasks>,
+}
+
+/// What stands behind a device, but for the queue pair, which is its port's: the controller, the namespace that is
+/// served, and what there is to be kept alive.
+pub(crate) struct Held {
     // In this order: the controller is told to stop before the model that it is goes away.
     pub(crate) controller: Controller,
     pub(crate) namespace: Namespace,
-    /// The lane's, once there is one.
-    pair: Option<QueuePair<CommandTasks>>,
-    clock: Clock,
+    pub(crate) clock: Clock,
     pub(crate) model: Option<Model>,
     /// The file that was made for it, until all of the engine has been opened.
     created: Option<file_store::Created>,
 }
 
-/// A device as an engine and its lane share it; taken out when the engine closes.
-pub(crate) type SharedDevice = Arc<Mutex<Option<Device>>>;
+/// What an engine and a port share of a device; taken out when the engine closes.
+pub(crate) type SharedDevice = Arc<Mutex<Option<Held>>>;
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What these protect is whole at every step, so a panic elsewhere leaves it usable.
@@ -149,7 +153,7 @@ impl Device {
             depth: pair.slots(),
             created_file: created.as_ref().map(|created: &file_store::Created| created.path().to_owned()),
         };
-        Ok(Self { info, controller, namespace, pair: Some(pair), clock, model, created })
+        Ok(Self { info, held: Held { controller, namespace, clock, model, created }, pair })
     }
 
     /// What is known of it.
@@ -157,35 +161,23 @@ impl Device {
         &self.info
     }
 
-    /// Its blocks, for as long as it has no lane. Unless the device may be written nothing is.
+    /// Its blocks. Unless the device may be written nothing is.
     ///
     /// # Errors
     /// [`NamespaceBlocksError`].
     pub fn blocks(&mut self) -> Result<NamespaceBlocks<'_, impl Copy + Default + use<>>, NamespaceBlocksError> {
-        let Some(pair) = &mut self.pair else {
-            return Err(NamespaceBlocksError::Busy { in_flight: self.info.depth });
-        };
-        let writable = self.info.writable;
-        NamespaceBlocks::with_clock(&mut self.controller, pair, &self.namespace, writable, self.clock.clone())
+        let Held { controller, namespace, clock, .. } = &mut self.held;
+        NamespaceBlocks::with_clock(controller, &mut self.pair, namespace, self.info.writable, clock.clone())
     }
 
-    /// Controller, namespace and the pair, which is idle, for as long as it has no lane: what reservations and
-    /// identities are asked by.
-    pub fn parts(&mut self) -> Option<(&mut Controller, &Namespace, &mut QueuePair<impl Copy + Default + use<>>)> {
-        Some((&mut self.controller, &self.namespace, self.pair.as_mut()?))
+    /// Controller, namespace and the pair, which is idle: what reservations and identities are asked by.
+    pub fn parts(&mut self) -> (&mut Controller, &Namespace, &mut QueuePair<impl Copy + Default + use<>>) {
+        (&mut self.held.controller, &self.held.namespace, &mut self.pair)
     }
 
     /// The address space that its memory accesses go through.
     pub(crate) fn space(&self) -> &Arc<DmaSpace> {
-        self.clock.function().dma()
-    }
-
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
-    pub(crate) fn take_pair(&mut self) -> Option<QueuePair<CommandTasks>> {
-        self.pair.take()
+        self.held.clock.function().dma()
     }
 
     /// What segments on it can be.
@@ -193,11 +185,18 @@ impl Device {
         DeviceTraits {
             limits: self.info.limits,
             writable: self.info.writable,
-            deallocates: self.controller.limits().optional.oncs.contains(Oncs::DATASET_MANAGEMENT),
-            deallocated_is_zero: self.namespace.identify.dlfeat.drb() == 1,
+            deallocates: self.held.controller.limits().optional.oncs.contains(Oncs::DATASET_MANAGEMENT),
+            deallocated_is_zero: self.held.namespace.identify.dlfeat.drb() == 1,
         }
     }
 
+    /// What an engine shares of it, and the pair, which is a port's from now on.
+    pub(crate) fn into_parts(self) -> (DeviceInfo, Held, QueuePair<CommandTasks>) {
+        (self.info, self.held, self.pair)
+    }
+}
+
+impl Held {
     /// The file that was made for it stays: opening has come to its end.
     pub(crate) fn keep_file(&mut self) {
         if let Some(created) = self.created.take() {

@@ -20,7 +20,7 @@ pub use device::EngineDevice;
 use crate::admission::{RequestError, admit, admit_flush, admit_range};
 use crate::batch::{Batch, SubmitError};
 use crate::counters::{EngineCounters, SharedCounters};
-use crate::device::{Device, DeviceInfo, Devices, OpenError, SharedDevice, lock};
+use crate::device::{Device, DeviceInfo, Devices, Held, OpenError, SharedDevice, lock};
 use crate::lane::{Closing, Inbox, Lane, LaneThread, Port, PortParts};
 use crate::memory::{Memory, MemoryError, Registered};
 use crate::planning::Ground;
@@ -135,7 +135,7 @@ impl Engine {
 
     /// Makes an engine of devices that are open.
     pub(crate) fn start(
-        mut opened: Vec<Device>,
+        opened: Vec<Device>,
         layouts: Vec<SegmentLayout>,
         mode: LaneMode,
         config: EngineConfig,
@@ -149,26 +149,25 @@ impl Engine {
         };
         let registered = Arc::<ArcSwap<Registered>>::default();
         let (mut devices, mut ports) = (Vec::new(), Vec::new());
-        for (lane, mut device) in (0..).zip(opened.drain(..)) {
-            let name = device.info().name.clone();
-            let failed = |source| OpenError::Memory { device: name.clone(), source };
-            let (means, zeroes) = means(&device).map_err(failed)?;
-            let Some(pair) = device.take_pair() else { continue };
+        for (lane, device) in (0..).zip(opened) {
+            let (info, held, pair) = device.into_parts();
+            let failed = |source| OpenError::Memory { device: info.name.clone(), source };
+            let (means, zeroes) = means(&info, &held).map_err(failed)?;
+            let volatile = info.controller.vwc.present();
+            let ground = Ground { lane, nsid: info.nsid, limits: info.limits, volatile };
             let shared = Opened {
-                info: device.info().clone(),
                 inbox: Arc::new(ArrayQueue::new(max_batches)),
                 counters: Arc::default(),
                 closing: Arc::default(),
                 device: SharedDevice::default(),
+                info: info.clone(),
             };
-            let info = device.info();
-            let volatile = info.controller.vwc.present();
             let port = Port::new(PortParts {
                 pair,
-                ground: Ground { lane, nsid: info.nsid, limits: info.limits, volatile },
+                ground,
                 means,
                 zeroes,
-                clock: device.clock().clone(),
+                clock: held.clock.clone(),
                 device: Arc::clone(&shared.device),
                 inbox: Arc::clone(&shared.inbox),
                 counters: Arc::clone(&shared.counters),
@@ -178,7 +177,7 @@ impl Engine {
                 unaligned_reads: segments.iter().any(|segment| segment.layout.unaligned_reads),
             });
             let port = port.map_err(failed)?;
-            *lock(&shared.device) = Some(device);
+            *lock(&shared.device) = Some(held);
             devices.push(shared);
             ports.push(port);
         }
@@ -464,10 +463,10 @@ impl Drop for Engine {
 
 /// By what a device does what it need not have a command for, and the zeroes that are written where it has no Write
 /// Zeroes.
-fn means(device: &Device) -> Result<(Means, Option<Memory>), MemoryError> {
-    let limits = device.info().limits;
-    let optional = device.controller.limits().optional;
-    let dlfeat = device.namespace.identify.dlfeat;
+fn means(info: &DeviceInfo, held: &Held) -> Result<(Means, Option<Memory>), MemoryError> {
+    let limits = info.limits;
+    let optional = held.controller.limits().optional;
+    let dlfeat = held.namespace.identify.dlfeat;
     let deallocate = dlfeat.wzds() && dlfeat.drb() == 1;
     let bytes = if deallocate { optional.max_write_zeroes_deallocate } else { optional.max_write_zeroes };
     let most = Means::most_blocks(bytes, &limits);
@@ -475,7 +474,7 @@ fn means(device: &Device) -> Result<(Means, Option<Memory>), MemoryError> {
         (Zeroes::Command { most, deallocate }, None)
     } else {
         let memory = HostMemory::allocate(ZEROES.max(limits.page_size() as usize))?;
-        let region = Arc::new(device.space().register(memory, Access::DEVICE_READS)?);
+        let region = Arc::new(held.clock.function().dma().register(memory, Access::DEVICE_READS)?);
         let (iova, len) = (region.iova(), region.range().len());
         (Zeroes::Writes { iova, len }, Some(Memory { region }))
     };

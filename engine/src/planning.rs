@@ -15,7 +15,7 @@ use tentpeg_driver::spec::command::Sqe;
 use crate::OpCode;
 use crate::batch::Shared;
 use crate::segment::Durability;
-use crate::task::{Head, Transfer, Work};
+use crate::task::{Head, Transfer};
 
 /// The most extents of a command: a page each would be 2 MiB.
 pub(crate) const MAX_EXTENTS: usize = 512;
@@ -72,10 +72,8 @@ pub(crate) fn next_command(
     extents: &mut Vec<Extent>,
 ) -> Option<Step> {
     extents.clear();
-    let Work::Transfer(first) = batch.task(cursor.task)?.work() else { return None };
-    if first.head.lane() != ground.lane {
-        return None;
-    }
+    let task = batch.task(cursor.task)?;
+    let first = task.transfer(task.head()).filter(|first| first.head.lane() == ground.lane)?;
     let limits = &ground.limits;
     let max = limits.max_transfer();
     let left = first.length.checked_sub(cursor.planned)?;
@@ -91,8 +89,12 @@ pub(crate) fn next_command(
     if !alone && next.planned == 0 {
         while next.task < tail && extents.len() < MAX_EXTENTS {
             let Some(task) = batch.task(next.task) else { break };
-            let Work::Transfer(follower) = task.work() else { break };
-            if !joins(&first, slba, bytes, &follower, max, limits, extents) {
+            // One segment, one lane, one direction and one durability: all of that is in the head.
+            if task.head() != first.head {
+                break;
+            }
+            let Some(follower) = task.transfer(first.head) else { break };
+            if !joins(slba, bytes, &follower, max, limits, extents) {
                 break;
             }
             bytes += follower.length;
@@ -114,17 +116,8 @@ pub(crate) fn next_command(
 /// Whether `follower` can be the next part of a command that starts at `slba` and has `bytes`; its memory is added to
 /// `extents` then.
 #[inline]
-fn joins(
-    first: &Transfer,
-    slba: u64,
-    bytes: u64,
-    follower: &Transfer,
-    max: u64,
-    limits: &Limits,
-    extents: &mut Vec<Extent>,
-) -> bool {
-    // One segment, one lane, one direction and one durability: all of that is in the head.
-    let goes_on = follower.head == first.head && follower.slba == slba + (bytes >> limits.lba_shift());
+fn joins(slba: u64, bytes: u64, follower: &Transfer, max: u64, limits: &Limits, extents: &mut Vec<Extent>) -> bool {
+    let goes_on = follower.slba == slba + (bytes >> limits.lba_shift());
     if !goes_on || bytes.checked_add(follower.length).is_none_or(|sum| sum > max) {
         return false;
     }

@@ -69,6 +69,12 @@ impl Head {
         self.0 & 0xF
     }
 
+    /// Whether it is a transfer's.
+    #[inline]
+    const fn is_transfer(self) -> bool {
+        self.kind().wrapping_sub(READ) <= WRITE - READ
+    }
+
     /// Which way a transfer goes.
     #[inline]
     pub(crate) const fn opcode(self) -> OpCode {
@@ -247,7 +253,6 @@ impl Task {
     }
 
     /// What is to be done.
-    #[inline]
     pub(crate) fn work(&self) -> Work {
         let head = self.head();
         if head.kind() >= SPREAD {
@@ -259,16 +264,21 @@ impl Task {
                 length: self.length.load(Ordering::Relaxed),
             });
         }
-        let iova = Iova::new(self.memory.load(Ordering::Relaxed));
-        match iova.filter(|_| head.kind() != NOTHING) {
-            Some(iova) => Work::Transfer(Transfer {
-                head,
-                slba: self.at.load(Ordering::Relaxed),
-                iova,
-                length: self.length.load(Ordering::Relaxed),
-            }),
-            None => Work::Nothing,
+        self.transfer(head).map_or(Work::Nothing, Work::Transfer)
+    }
+
+    /// What is to be done, if that is a transfer; `head` is the task's own.
+    #[inline]
+    pub(crate) fn transfer(&self, head: Head) -> Option<Transfer> {
+        if !head.is_transfer() {
+            return None;
         }
+        Some(Transfer {
+            head,
+            slba: self.at.load(Ordering::Relaxed),
+            iova: Iova::new(self.memory.load(Ordering::Relaxed))?,
+            length: self.length.load(Ordering::Relaxed),
+        })
     }
 
     /// Its kind, lane and segment.

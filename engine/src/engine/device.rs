@@ -6,7 +6,7 @@ use tentpeg_driver::spec::log::SmartLog;
 
 use super::Opened;
 use crate::counters::EngineCounters;
-use crate::device::{Device, DeviceInfo, lock};
+use crate::device::{DeviceInfo, Held, lock};
 
 /// A device of an open engine.
 #[derive(Clone, Copy)]
@@ -61,7 +61,7 @@ impl<'a> EngineDevice<'a> {
         }
     }
 
-    fn device<T>(self, ask: impl FnOnce(&Device) -> T) -> Option<T> {
+    fn device<T>(self, ask: impl FnOnce(&Held) -> T) -> Option<T> {
         lock(&self.opened.device).as_ref().map(ask)
     }
 

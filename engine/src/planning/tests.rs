@@ -12,6 +12,7 @@ use tentpeg_driver::spec::registers::Cap;
 use super::*;
 use crate::admission::RequestError;
 use crate::batch::Batch;
+use crate::task::Work;
 use crate::{OpCode, SegmentId};
 
 const NSID: u32 = 7;

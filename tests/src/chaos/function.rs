@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_micros(200);
 const MOST_PAUSES: u64 = 2_000_000;
 
 /// The model's function with virtual time: deadlines take as many turns of the model each time.
-pub(super) struct Watched {
+pub(crate) struct Watched {
     inner: Arc<ModelFunction>,
     start: Instant,
     nanoseconds: AtomicU64,
@@ -24,7 +24,7 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) fn new(inner: Arc<ModelFunction>) -> Self {
+    pub(crate) fn new(inner: Arc<ModelFunction>) -> Self {
         Self {
             inner,
             start: Instant::now(),
@@ -34,22 +34,22 @@ impl Watched {
         }
     }
 
-    pub(super) fn break_cut_off(&self) {
+    pub(crate) fn break_cut_off(&self) {
         self.cut_off_is_broken.store(true, Ordering::Relaxed);
     }
 
     /// Virtual time passes.
-    pub(super) fn pass(&self, time: Duration) {
+    pub(crate) fn pass(&self, time: Duration) {
         self.nanoseconds.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// Virtual milliseconds since the beginning; they wrap.
-    pub(super) fn milliseconds(&self) -> u32 {
+    pub(crate) fn milliseconds(&self) -> u32 {
         (self.nanoseconds.load(Ordering::Relaxed) / 1_000_000) as u32
     }
 
     /// A step of the harness begins.
-    pub(super) fn begin_step(&self) {
+    pub(crate) fn begin_step(&self) {
         self.pauses.store(0, Ordering::Relaxed);
     }
 }
