@@ -3,11 +3,19 @@
 //! A [`Function`] is one PCI function as the driver sees it: the registers of an NVMe controller, doorbell handles
 //! and the address space that its DMA goes through. Who implements it owns the mapping of the registers; the driver
 //! owns what is written there. Nothing here knows queues or commands.
+//!
+//! [`Sysfs`] says which functions this machine has, who has them, and what they are used for.
+
+mod pci;
+mod sysfs;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use thiserror::Error;
+
+pub use pci::{PciAddress, PciAddressError};
+pub use sysfs::{BlockDevice, PciFunction, Sysfs, SysfsError, Use, VFIO_DRIVER};
 
 use crate::dma::DmaSpace;
 

@@ -377,11 +377,11 @@ impl Board {
         self.call_executor(registers);
     }
 
-    /// A step of that kind passes. Whether a fault was due.
-    pub(super) fn step_faults(&self, kind: At) -> bool {
+    /// A step of that kind passes. The faults that were due, and have struck.
+    pub(super) fn step_faults(&self, kind: At) -> Vec<Life> {
         let due = self.faults.step(kind);
         due.iter().for_each(|life| self.strike(*life));
-        !due.is_empty()
+        due
     }
 
     /// Counts faults that have shown at the registers.

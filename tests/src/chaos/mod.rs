@@ -25,7 +25,7 @@ mod counters;
 pub(crate) mod dice;
 mod drive;
 mod flight;
-pub(crate) mod function;
+mod function;
 mod layout;
 mod lies;
 mod memory;
@@ -37,6 +37,8 @@ use std::panic::{self, AssertUnwindSafe};
 use std::time::Instant;
 
 use clap::ValueEnum;
+
+pub use function::Watched;
 
 pub use counters::Counters;
 

@@ -12,9 +12,9 @@ use tentpeg_engine::{Batch, Devices, Durability, Engine, Lane, LaneMode, Memory,
 use super::flight::{Flight, Kind, MARGIN, POISON, ROOM, SLOT};
 use super::shape::{DEVICES, Shape};
 use super::{Counters, Mistake};
+use crate::chaos::Watched;
 use crate::chaos::blocks::{Blocks, Moment, WriteEnd, word};
 use crate::chaos::dice::Dice;
-use crate::chaos::function::Watched;
 
 /// Tasks in flight at the most.
 const MOST_IN_FLIGHT: usize = 24;

@@ -57,6 +57,11 @@ pub enum Life {
 }
 
 impl Life {
+    /// Whether no command is executed from the moment on at which it strikes.
+    pub(in crate::model) fn stops_execution(&self) -> bool {
+        matches!(self, Self::Fatal | Self::AllOnes { .. } | Self::AllZeroes { .. })
+    }
+
     /// What it counts as.
     pub fn kind(&self) -> Kind {
         match self {

@@ -1,0 +1,195 @@
+//! What Linux says of the functions on this machine: sysfs and procfs, read and never written.
+//!
+//! [`Sysfs`] reads below a root folder, `/` on a machine and any folder in a test. What is found there is taken for
+//! what it is: a text file that somebody else wrote. A file that is missing, odd or unreadable makes a field absent, and
+//! a listing with one odd entry is a listing without it; nothing here fails because of a neighbour.
+//!
+//! Whether a function may be taken from the kernel is decided by who asks; [`BlockDevice::uses`] is what it goes by.
+
+mod block;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::pci::{PciAddress, hex};
+pub use block::{BlockDevice, Use};
+
+/// The class of an NVMe I/O controller: mass storage, non-volatile memory, NVM Express (PCI Code and ID Assignment,
+/// 1.16: 01h, 08h, 02h).
+const NVME_CLASS: u32 = 0x01_0802;
+/// Base class of PCI-to-PCI bridges: part of a group without being anybody's device.
+const BRIDGE_BASE_CLASS: u32 = 0x06;
+
+/// The driver that gives functions to userspace.
+pub const VFIO_DRIVER: &str = "vfio-pci";
+
+/// The machine cannot be asked.
+#[derive(Debug, Error)]
+pub enum SysfsError {
+    /// Caller: there is no such function.
+    #[error("there is no PCI function {address}: `tentpeg list` shows those with an NVMe controller")]
+    NoFunction {
+        /// The address asked for.
+        address: PciAddress,
+    },
+    /// Host: sysfs is not there, or cannot be read.
+    #[error("cannot read {}: {source}: is sysfs mounted on /sys?", path.display())]
+    Unreadable {
+        /// The folder.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+}
+
+/// A PCI function as the kernel knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PciFunction {
+    /// Where it is.
+    pub address: PciAddress,
+    /// Vendor ID.
+    pub vendor: Option<u16>,
+    /// Device ID.
+    pub device: Option<u16>,
+    /// Class code: base class, subclass and programming interface, 24 bits.
+    pub class: Option<u32>,
+    /// The driver bound to it.
+    pub driver: Option<String>,
+    /// The only driver that may bind to it, where one has been named.
+    pub driver_override: Option<String>,
+    /// Its IOMMU group; `None` without an IOMMU.
+    pub iommu_group: Option<u32>,
+    /// Its NUMA node; `None` where the machine does not say.
+    pub numa_node: Option<u32>,
+    /// Block devices of the kernel's own driver on it.
+    pub block_devices: Vec<BlockDevice>,
+}
+
+impl PciFunction {
+    /// Whether it is an NVMe I/O controller.
+    pub fn is_nvme(&self) -> bool {
+        self.class == Some(NVME_CLASS)
+    }
+
+    /// Whether it is a bridge, which stays with the kernel and keeps no group from being viable.
+    pub fn is_bridge(&self) -> bool {
+        self.class.is_some_and(|class| class >> 16 == BRIDGE_BASE_CLASS)
+    }
+
+    /// Whether [`VFIO_DRIVER`] has it.
+    pub fn is_on_vfio(&self) -> bool {
+        self.driver.as_deref() == Some(VFIO_DRIVER)
+    }
+
+    /// Whether its group can be given to userspace as far as this function goes: it is on [`VFIO_DRIVER`], on none at
+    /// all, or a bridge.
+    pub fn is_viable(&self) -> bool {
+        self.is_bridge() || self.is_on_vfio() || matches!(self.driver.as_deref(), None | Some("pci-stub" | "pcieport"))
+    }
+}
+
+/// The machine, as sysfs and procfs below a root folder show it.
+#[derive(Debug, Clone)]
+pub struct Sysfs {
+    root: PathBuf,
+}
+
+impl Sysfs {
+    /// This machine.
+    pub fn system() -> Self {
+        Self::below("/")
+    }
+
+    /// The machine whose `sys`, `proc` and `dev` lie in `root`.
+    pub fn below(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// A path of the machine, such as `/sys/bus/pci`, as it is reached from here.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// Every NVMe I/O controller, by address.
+    ///
+    /// # Errors
+    /// [`SysfsError::Unreadable`] when PCI functions cannot be listed at all.
+    pub fn nvme_functions(&self) -> Result<Vec<PciFunction>, SysfsError> {
+        let addresses = self.addresses(&self.path("/sys/bus/pci/devices"))?;
+        let found = addresses.into_iter().filter_map(|address| self.function(address).ok());
+        Ok(found.filter(PciFunction::is_nvme).collect())
+    }
+
+    /// The function at `address`.
+    ///
+    /// # Errors
+    /// [`SysfsError::NoFunction`].
+    pub fn function(&self, address: PciAddress) -> Result<PciFunction, SysfsError> {
+        let folder = self.function_folder(address);
+        if !folder.is_dir() {
+            return Err(SysfsError::NoFunction { address });
+        }
+        let number = |name, digits| text(&folder.join(name)).and_then(|text| hex(text.strip_prefix("0x")?, digits));
+        let numa_node = text(&folder.join("numa_node")).and_then(|text| text.parse::<u32>().ok());
+        let group = link_name(&folder.join("iommu_group"));
+        Ok(PciFunction {
+            address,
+            vendor: number("vendor", 4).map(|id| id as u16),
+            device: number("device", 4).map(|id| id as u16),
+            class: number("class", 6),
+            driver: link_name(&folder.join("driver")),
+            driver_override: text(&folder.join("driver_override")).filter(|name| name != "(null)" && !name.is_empty()),
+            iommu_group: group.and_then(|group| group.parse().ok()),
+            numa_node,
+            block_devices: self.block_devices(&folder),
+        })
+    }
+
+    /// Every function of an IOMMU group, by address.
+    ///
+    /// # Errors
+    /// [`SysfsError::Unreadable`] when there is no such group.
+    pub fn group(&self, group: u32) -> Result<Vec<PciFunction>, SysfsError> {
+        let folder = self.path(&format!("/sys/kernel/iommu_groups/{group}/devices"));
+        let addresses = self.addresses(&folder)?;
+        Ok(addresses.into_iter().filter_map(|address| self.function(address).ok()).collect())
+    }
+
+    /// Where the kernel keeps the files of a function.
+    pub fn function_folder(&self, address: PciAddress) -> PathBuf {
+        self.path(&format!("/sys/bus/pci/devices/{address}"))
+    }
+
+    /// The addresses that entries of a folder are named by; what is named otherwise is no PCI function.
+    fn addresses(&self, folder: &Path) -> Result<Vec<PciAddress>, SysfsError> {
+        let entries =
+            fs::read_dir(folder).map_err(|source| SysfsError::Unreadable { path: folder.to_owned(), source })?;
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut addresses: Vec<_> = names.filter_map(|name| name.parse().ok()).collect();
+        addresses.sort_unstable();
+        Ok(addresses)
+    }
+}
+
+/// The names in a folder, sorted; none where it cannot be read.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    let mut names: Vec<_> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// A file's text without the white space around it; `None` where it cannot be read as one.
+fn text(path: &Path) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+/// The last part of what a link leads to, which need not exist.
+fn link_name(path: &Path) -> Option<String> {
+    Some(fs::read_link(path).ok()?.file_name()?.to_str()?.to_owned())
+}

@@ -1,0 +1,191 @@
+//! Machines of folders and files.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::*;
+
+/// A machine in a folder.
+struct Fake(TempDir);
+
+impl Fake {
+    fn new() -> Self {
+        let fake = Self(TempDir::new().unwrap());
+        fs::create_dir_all(fake.path("sys/bus/pci/devices")).unwrap();
+        fake
+    }
+
+    fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    fn sysfs(&self) -> Sysfs {
+        Sysfs::below(self.0.path())
+    }
+
+    fn file(&self, path: &str, contents: impl AsRef<[u8]>) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, contents).unwrap();
+    }
+
+    fn link(&self, path: &str, to: &str) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        symlink(to, path).unwrap();
+    }
+
+    /// A function of this class on this driver, in this group.
+    fn function(&self, address: &str, class: &str, driver: Option<&str>, group: u32) {
+        let folder = format!("sys/bus/pci/devices/{address}");
+        self.file(&format!("{folder}/class"), format!("{class}\n"));
+        self.file(&format!("{folder}/vendor"), "0x144d\n");
+        self.file(&format!("{folder}/device"), "0xa80a\n");
+        self.file(&format!("{folder}/numa_node"), "1\n");
+        self.file(&format!("{folder}/driver_override"), "(null)\n");
+        if let Some(driver) = driver {
+            self.link(&format!("{folder}/driver"), &format!("../../../bus/pci/drivers/{driver}"));
+        }
+        self.link(&format!("{folder}/iommu_group"), &format!("../../../kernel/iommu_groups/{group}"));
+        self.link(&format!("sys/kernel/iommu_groups/{group}/devices/{address}"), &format!("../../../{folder}"));
+    }
+
+    /// A partition or a disk with its number.
+    fn block(&self, name: &str, numbers: &str) {
+        self.file(&format!("sys/class/block/{name}/dev"), format!("{numbers}\n"));
+        self.file(&format!("sys/class/block/{name}/size"), "2048\n");
+    }
+}
+
+const NVME: &str = "0x010802";
+
+#[test]
+fn nvme_functions_by_class_with_all_that_is_known() {
+    let fake = Fake::new();
+    fake.function("0000:04:00.0", NVME, Some("nvme"), 7);
+    fake.function("0000:03:00.0", NVME, Some("vfio-pci"), 6);
+    fake.function("0000:01:00.0", "0x030000", Some("nvidia"), 5);
+    fake.file("sys/bus/pci/devices/0000:03:00.0/driver_override", "vfio-pci\n");
+    fake.file("sys/bus/pci/devices/0000:04:00.0/nvme/nvme0/nvme0n1/size", "");
+    fake.block("nvme0n1", "259:0");
+    let found = fake.sysfs().nvme_functions().unwrap();
+    let addresses: Vec<_> = found.iter().map(|function| function.address.to_string()).collect();
+    assert_eq!(addresses, ["0000:03:00.0", "0000:04:00.0"]);
+    assert!(found[0].is_on_vfio() && found[0].driver_override.as_deref() == Some("vfio-pci"));
+    let disk = BlockDevice { name: "nvme0n1".to_owned(), bytes: Some(2048 * 512), uses: Vec::new() };
+    let expected = PciFunction {
+        address: "0000:04:00.0".parse().unwrap(),
+        vendor: Some(0x144d),
+        device: Some(0xa80a),
+        class: Some(0x010802),
+        driver: Some("nvme".to_owned()),
+        driver_override: None,
+        iommu_group: Some(7),
+        numa_node: Some(1),
+        block_devices: vec![disk],
+    };
+    assert_eq!(found[1], expected);
+}
+
+#[test]
+fn a_group_with_its_other_members() {
+    let fake = Fake::new();
+    fake.function("0000:00:01.0", "0x060400", Some("pcieport"), 1);
+    fake.function("0000:01:00.0", NVME, Some("vfio-pci"), 1);
+    fake.function("0000:01:00.1", "0x020000", Some("e1000e"), 1);
+    let members = fake.sysfs().group(1).unwrap();
+    let viable: Vec<_> = members.iter().map(PciFunction::is_viable).collect();
+    assert_eq!(viable, [true, true, false]);
+    assert!(matches!(fake.sysfs().group(2), Err(SysfsError::Unreadable { .. })));
+}
+
+#[test]
+fn every_use_is_found_through_partitions_and_what_stands_on_them() {
+    let fake = Fake::new();
+    fake.function("0000:04:00.0", NVME, Some("nvme"), 7);
+    fake.file("sys/bus/pci/devices/0000:04:00.0/nvme/nvme3/nvme3n1/size", "");
+    fake.block("nvme3n1", "259:0");
+    for (partition, numbers) in [("nvme3n1p1", "259:1"), ("nvme3n1p2", "259:2"), ("nvme3n1p3", "259:3")] {
+        fake.block(partition, numbers);
+        fake.file(&format!("sys/class/block/nvme3n1/{partition}/dev"), "");
+    }
+    fake.file("sys/class/block/nvme3n1p3/holders/dm-0", "");
+    fake.block("dm-0", "254:0");
+    fake.file("sys/class/block/dm-0/dm/name", "vg-root\n");
+    // A holder that leads back to itself must not go on for ever.
+    fake.file("sys/class/block/dm-0/holders/dm-0", "");
+    fake.file(
+        "proc/self/mountinfo",
+        "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/mapper/vg-root rw\n\
+         23 22 259:1 / /my\\040data rw - ext4 /dev/nvme3n1p1 rw\n\
+         24 22 0:44 / /srv rw master:3 shared:4 - btrfs /dev/nvme3n1 rw\n\
+         25 22 0:4 / /proc rw - proc proc rw\n\
+         odd\n",
+    );
+    fake.file("proc/swaps", "Filename Type Size Used Priority\n/dev/nvme3n1p2 partition 1 0 -2\n");
+    let function = fake.sysfs().function("0000:04:00.0".parse().unwrap()).unwrap();
+    let [disk] = &function.block_devices[..] else { panic!("{function:?}") };
+    let uses: Vec<_> = disk.uses.iter().map(Use::to_string).collect();
+    assert_eq!(
+        uses,
+        [
+            "dm-0 is mounted on /",
+            "nvme3n1 is mounted on /srv",
+            "nvme3n1p1 is mounted on /my data",
+            "nvme3n1p2 is used for swap",
+            "dm-0 is held by dm-0",
+            "nvme3n1p3 is held by dm-0",
+        ]
+    );
+    assert!(disk.is_boot_disk(), "/ stands on it, by way of LVM");
+}
+
+#[test]
+fn a_namespace_with_many_paths_is_found_below_its_subsystem() {
+    let fake = Fake::new();
+    fake.function("0000:04:00.0", NVME, Some("nvme"), 7);
+    fake.file("sys/bus/pci/devices/0000:04:00.0/nvme/nvme1/nvme0c1n1/size", "");
+    fake.file("sys/class/nvme-subsystem/nvme-subsys0/nvme1", "");
+    fake.file("sys/class/nvme-subsystem/nvme-subsys0/nvme0n1", "");
+    fake.file("sys/class/nvme-subsystem/nvme-subsys9/nvme9n1", "");
+    fake.block("nvme0n1", "259:5");
+    fake.file("proc/self/mountinfo", "22 1 259:5 / /data rw - xfs /dev/nvme0n1 rw\n");
+    let function = fake.sysfs().function("04:00.0".parse().unwrap()).unwrap();
+    let [disk] = &function.block_devices[..] else { panic!("{function:?}") };
+    assert_eq!(disk.name, "nvme0n1");
+    assert_eq!(disk.uses, [Use::Mounted { device: "nvme0n1".to_owned(), at: "/data".to_owned() }]);
+    assert!(!disk.is_boot_disk());
+}
+
+#[test]
+fn odd_contents_make_fields_absent() {
+    let fake = Fake::new();
+    let folder = "sys/bus/pci/devices/0000:04:00.0";
+    fake.file(&format!("{folder}/class"), [0xff, 0xfe, b'\n']);
+    fake.file(&format!("{folder}/vendor"), "0x12345\n");
+    fake.file(&format!("{folder}/device"), "-1\n");
+    fake.file(&format!("{folder}/numa_node"), "-1\n");
+    // A file where a link should be, a link to nothing in particular, a file where a folder should be.
+    fake.file(&format!("{folder}/driver"), "nvme");
+    fake.link(&format!("{folder}/iommu_group"), "/");
+    fake.file(&format!("{folder}/nvme"), "");
+    fake.file("sys/bus/pci/devices/not an address/class", "0x010802\n");
+    let function = fake.sysfs().function("0000:04:00.0".parse().unwrap()).unwrap();
+    let PciFunction { address, vendor, device, class, driver, iommu_group, numa_node, .. } = function.clone();
+    assert_eq!((vendor, device, class, driver, iommu_group, numa_node), (None, None, None, None, None, None));
+    assert!(!function.is_nvme() && function.block_devices.is_empty(), "{address}");
+    assert_eq!(fake.sysfs().nvme_functions().unwrap(), []);
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let fake = Fake::new();
+    let address = "0000:05:00.0".parse().unwrap();
+    let error = fake.sysfs().function(address).unwrap_err().to_string();
+    assert_eq!(error, "there is no PCI function 0000:05:00.0: `tentpeg list` shows those with an NVMe controller");
+    let nowhere = Sysfs::below("/nonexistent").nvme_functions().unwrap_err().to_string();
+    assert!(nowhere.contains("is sysfs mounted on /sys?"), "{nowhere}");
+}
