@@ -68,6 +68,10 @@ impl Flags {
     const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
+
+    const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
 }
 
 /// Which tasks a command serves.

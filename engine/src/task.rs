@@ -299,7 +299,7 @@ impl Task {
         if outcome != Outcome::SUCCESS && self.failure.load(Ordering::Relaxed) == 0 {
             self.failure.store(outcome.0, Ordering::Relaxed);
         }
-        let open = self.open.load(Ordering::Relaxed).saturating_sub(1);
+        let open = self.open.load(Ordering::Relaxed) - 1;
         self.open.store(open, Ordering::Relaxed);
         if open != 0 {
             return None;
@@ -310,6 +310,11 @@ impl Task {
     /// A command of a spread task is issued: it cannot be CANCELED any more.
     pub(crate) fn begin(&self) {
         self.begun.store(1, Ordering::Relaxed);
+    }
+
+    /// Whether a command of a spread task was issued, as far as this lane can see.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed) != 0
     }
 
     /// The share of a lane has ended, with this outcome. By that lane, once. The task's end, if it was the last one.
@@ -324,8 +329,7 @@ impl Task {
             return None;
         }
         let failure = Outcome(self.failure.load(Ordering::Relaxed));
-        let begun = self.begun.load(Ordering::Relaxed) != 0;
-        Some(self.end(if failure == Outcome::CANCELED && begun { Outcome::LOST } else { failure }))
+        Some(self.end(if failure == Outcome::CANCELED && self.has_begun() { Outcome::LOST } else { failure }))
     }
 
     /// Ends a transfer without looking at its commands: none was issued, or the device has been stopped.

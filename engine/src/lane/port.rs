@@ -231,10 +231,12 @@ impl Port {
             let Some(slot) = active.get_mut(token.place as usize) else { return };
             let Some(entry) = slot else { return };
             entry.in_flight -= 1;
-            if status.is_success() || !again(entry, token, Some(status), alone) {
+            if status.is_success() {
                 for index in token.indices() {
-                    end_part(&entry.batch, lane, index, status.into());
+                    end_part(&entry.batch, lane, index, Outcome::SUCCESS);
                 }
+            } else if !again(entry, token, Some(status), alone) {
+                fail(&entry.batch, lane, token, status);
             }
             if entry.is_done() {
                 leave(slot, lane, token.place, free_places);
@@ -284,8 +286,11 @@ impl Port {
             let Some(Some(entry)) = active.get_mut(place as usize) else { return planned };
             let canceled = entry.batch.is_canceled();
             while entry.cursor.task < tail && planned < QUANTUM && pair.free_slots() > 0 {
-                if canceled && entry.cursor.planned == 0 && entry.share.is_none() {
-                    cancel(&entry.batch, ground.lane, entry.cursor.task);
+                if canceled
+                    && entry.cursor.planned == 0
+                    && entry.share.is_none()
+                    && cancel(&entry.batch, ground.lane, entry.cursor.task)
+                {
                     entry.cursor.task += 1;
                     continue;
                 }
@@ -517,8 +522,17 @@ pub(super) fn leave(slot: &mut Option<Active>, lane: u8, place: u32, free_places
     }
 }
 
+/// A command of transfers has failed for good.
+#[cold]
+fn fail(batch: &Shared, lane: u8, token: CommandTasks, status: Status) {
+    for index in token.indices() {
+        end_part(batch, lane, index, status.into());
+    }
+}
+
 /// A command of a transfer has ended, or its planning.
-#[inline]
+// Always: a call a task.
+#[inline(always)]
 pub(super) fn end_part(batch: &Shared, lane: u8, index: u32, outcome: Outcome) {
     if let Some(task) = batch.task(index)
         && let Some(state) = task.part_ended(outcome)
@@ -536,15 +550,22 @@ pub(super) fn end_share(batch: &Shared, lane: u8, index: u32, outcome: Outcome) 
     }
 }
 
-/// Gives up a task of which this lane has issued nothing, as far as it is the lane's.
-fn cancel(batch: &Shared, lane: u8, index: u32) {
-    let Some(task) = batch.task(index) else { return };
+/// Gives up a task of which no command was issued, as far as it is this lane's. `false`: another lane has begun it, so
+/// it runs to its end.
+fn cancel(batch: &Shared, lane: u8, index: u32) -> bool {
+    let Some(task) = batch.task(index) else { return true };
     match task.work() {
         Work::Transfer(transfer) if transfer.head.lane() == lane => {
             task.give_up(Outcome::CANCELED);
             batch.count_ended(lane, false);
         }
-        Work::Spread(spread) if spread.lanes.contains(lane) => end_share(batch, lane, index, Outcome::CANCELED),
+        Work::Spread(spread) if spread.lanes.contains(lane) => {
+            if task.has_begun() {
+                return false;
+            }
+            end_share(batch, lane, index, Outcome::CANCELED);
+        }
         _ => {}
     }
+    true
 }

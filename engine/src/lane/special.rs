@@ -82,8 +82,8 @@ impl Port {
     /// Issues a part of a spread task again. How many commands that was; `None` where it has to wait.
     #[cold]
     pub(super) fn plan_spread_again(&mut self, token: CommandTasks) -> Option<usize> {
-        let work = self.entry(token.place)?.batch.task(token.first).map(|task| task.work());
-        let Some(Work::Spread(spread)) = work else { return Some(0) };
+        let Some(entry) = self.entry(token.place) else { return Some(0) };
+        let Some(Work::Spread(spread)) = entry.batch.task(token.first).map(|task| task.work()) else { return Some(0) };
         match self.issue_part(&spread, token) {
             // It was counted as in flight since its former command ended, and still is.
             Planned::Issued { .. } => return Some(1),
@@ -230,7 +230,7 @@ impl Port {
         }
         let succeeded = status.is_some_and(|status| status.is_success());
         let copied = !succeeded || !token.flags.has(Flags::STAGED) || self.copy_staged(token);
-        self.give_back(token);
+        let token = self.give_back(token);
         if !succeeded {
             let Self { active, alone, .. } = self;
             let Some(Some(entry)) = active.get_mut(token.place as usize) else { return };
@@ -291,8 +291,9 @@ impl Port {
         copied
     }
 
-    /// No command has its staging buffer, or its list, any more.
-    fn give_back(&mut self, token: CommandTasks) {
+    /// No command has its staging buffer, or its list, any more: nor has what is left of it, which may wait for a Flush
+    /// and be interrupted then, so that it ends a second time.
+    fn give_back(&mut self, mut token: CommandTasks) -> CommandTasks {
         if token.flags.has(Flags::STAGED)
             && let Some(staging) = &mut self.staging
         {
@@ -303,6 +304,8 @@ impl Port {
         {
             lists.give_back(token.resource);
         }
+        token.flags = token.flags.without(Flags::STAGED.and(Flags::LISTED));
+        token
     }
 
     /// A command has ended for good: so have its part of a share, or its transfers.

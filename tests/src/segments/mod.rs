@@ -93,7 +93,7 @@ pub fn run(options: &Options) -> Result<Counters, Failure> {
     while counters.operations < options.operations {
         let operations = dice.between(2_000, 20_000).min(options.operations - counters.operations);
         let shape = Shape::draw(&mut dice);
-        let state = format!("{shape:?}");
+        let state = shape.to_string();
         let rig = Rig::new(shape, Dice::new(dice.word()), options.durability, options.mistake);
         let mut rig = rig.map_err(|what| failure(&counters, what, state.clone()))?;
         // A panic leaves the rig as it stood, to be looked at and nothing else.

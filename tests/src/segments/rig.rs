@@ -32,8 +32,9 @@ pub(super) struct Rig {
     functions: Vec<Arc<Watched>>,
     models: Vec<Model>,
     shape: Shape,
-    /// What was promised for writes.
+    /// What was promised for writes, and what the segments were opened with.
     promised: Durability,
+    opened: Durability,
     mistake: Option<Mistake>,
     dice: Dice,
     reference: Vec<Blocks>,
@@ -78,6 +79,7 @@ impl Rig {
             models,
             shape,
             promised,
+            opened: durability,
             mistake,
             dice,
             flights: Vec::new(),
@@ -380,7 +382,7 @@ impl Rig {
         let status = flight.batch.nvme_status(flight.task).map_err(|error| error.to_string())?;
         let harmed = self.counters.faults != 0 || self.counters.power_cuts != 0;
         match (flight.kind, status) {
-            (Kind::Flush, None) if self.promised == Durability::None && self.shape.volatile && harmed => {
+            (Kind::Flush, None) if self.opened == Durability::None && self.shape.volatile && harmed => {
                 self.counters.flushes_failed += 1;
             }
             (_, Some(_)) if harmed => self.counters.failed += 1,

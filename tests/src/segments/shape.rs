@@ -1,5 +1,6 @@
 //! What a rig's devices and segments are like.
 
+use std::fmt;
 use std::time::Duration;
 
 use tentpeg_driver::controller::{ControllerConfig, RecoveryConfig};
@@ -108,4 +109,22 @@ impl Shape {
 
     /// The devices of each of them.
     pub(super) const SEGMENT_DEVICES: [&'static [usize]; 3] = [&[0], &[1], &[0, 1, 2]];
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { models, config, volatile, lba_size, chunk, part, gap } = self;
+        let entries = config.queue_entries;
+        write!(
+            f,
+            "blocks of {lba_size}, volatile cache: {volatile}, {entries} entries; chunks of {chunk} blocks, parts of {part}, {gap} between"
+        )?;
+        for ModelConfig { name, mdts, mqes, cache_simulation, io_commands, deallocated_read, .. } in models {
+            write!(
+                f,
+                "\n{name}: mdts {mdts}, mqes {mqes}, {cache_simulation:?}, {io_commands:?}, {deallocated_read:?}"
+            )?;
+        }
+        Ok(())
+    }
 }
