@@ -19,6 +19,7 @@ pub use device::EngineDevice;
 
 use crate::admission::{RequestError, admit, admit_flush, admit_range};
 use crate::batch::{Batch, SubmitError};
+use crate::blocks::write_zeroes;
 use crate::counters::{EngineCounters, SharedCounters};
 use crate::device::{Device, DeviceInfo, Devices, Held, OpenError, SharedDevice, lock};
 use crate::lane::{Closing, Inbox, Lane, LaneThread, Port, PortParts};
@@ -466,17 +467,14 @@ impl Drop for Engine {
 fn means(info: &DeviceInfo, held: &Held) -> Result<(Means, Option<Memory>), MemoryError> {
     let limits = info.limits;
     let optional = held.controller.limits().optional;
-    let dlfeat = held.namespace.identify.dlfeat;
-    let deallocate = dlfeat.wzds() && dlfeat.drb() == 1;
-    let bytes = if deallocate { optional.max_write_zeroes_deallocate } else { optional.max_write_zeroes };
-    let most = Means::most_blocks(bytes, &limits);
-    let (zeroes, memory) = if optional.oncs.contains(Oncs::WRITE_ZEROES) && most != 0 {
-        (Zeroes::Command { most, deallocate }, None)
-    } else {
-        let memory = HostMemory::allocate(ZEROES.max(limits.page_size() as usize))?;
-        let region = Arc::new(held.clock.function().dma().register(memory, Access::DEVICE_READS)?);
-        let (iova, len) = (region.iova(), region.range().len());
-        (Zeroes::Writes { iova, len }, Some(Memory { region }))
+    let (zeroes, memory) = match write_zeroes(&held.controller, &held.namespace, &limits) {
+        Some((most, deallocate)) => (Zeroes::Command { most, deallocate }, None),
+        None => {
+            let memory = HostMemory::allocate(ZEROES.max(limits.page_size() as usize))?;
+            let region = Arc::new(held.clock.function().dma().register(memory, Access::DEVICE_READS)?);
+            let (iova, len) = (region.iova(), region.range().len());
+            (Zeroes::Writes { iova, len }, Some(Memory { region }))
+        }
     };
     let deallocation = if optional.oncs.contains(Oncs::DATASET_MANAGEMENT) {
         u64::from(optional.max_range_blocks).min(optional.max_dataset_blocks)

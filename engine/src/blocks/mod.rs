@@ -6,6 +6,7 @@
 
 mod namespace;
 
+pub(crate) use namespace::write_zeroes;
 pub use namespace::{NamespaceBlocks, NamespaceBlocksError};
 
 use thiserror::Error;

@@ -15,8 +15,6 @@ use crate::task::{Operation, Spread};
 
 /// Bytes of a staging buffer, where a block is no longer and a command may carry as many.
 const STAGING: u64 = 64 << 10;
-/// The most blocks of a command: NLB has 16 bits.
-const MAX_BLOCKS: u64 = 1 << 16;
 
 /// How a device does what it need not have a command for.
 #[derive(Debug, Clone, Copy)]
@@ -156,11 +154,6 @@ fn zero_extents(iova: Iova, len: u64, bytes: u64, extents: &mut Vec<Extent>) {
 }
 
 impl Means {
-    /// Blocks in so many bytes, as many as a command can name at the most.
-    pub(crate) fn most_blocks(bytes: u64, limits: &Limits) -> u64 {
-        (bytes >> limits.lba_shift()).min(MAX_BLOCKS)
-    }
-
     /// Bytes of a staging buffer for a device with these limits.
     pub(crate) fn staging(limits: &Limits) -> u64 {
         limits.max_transfer().min(STAGING).max(limits.lba_size())
