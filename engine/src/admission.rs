@@ -1,12 +1,14 @@
 //! Admission: whether a request can be served, before anything of it is submitted.
 //!
-//! One function. What passes it is inside its segment, whole blocks, inside one registered region that the device may
-//! use that way, and on dwords: the planner and the driver need not ask again.
+//! What passes is inside its segment, whole blocks, inside one registered region that the device may use that way, and on
+//! dwords: the planner and the driver need not ask again. A read of a segment that was opened for unaligned ones may be
+//! anything inside it. Here it is decided, too, whether a request is contiguous on one device.
 
 use tentpeg_driver::dma::{Access, Iova, RegionTable, ResolveError};
 use thiserror::Error;
 
-use crate::segment::Segment;
+use crate::segment::{Durability, MAX_SEGMENTS, Segment};
+use crate::task::{Head, Operation, Spread, Transfer, Work};
 use crate::{OpCode, Request, SegmentId};
 
 /// Why a request is INVALID. The caller is at fault; the argument is named with its value.
@@ -47,6 +49,12 @@ pub enum RequestError {
     /// The segment is open for reading only.
     #[error("the segment is open for reading only; a file that exists is opened for writing by 'overwrite' in its URI")]
     ReadOnly,
+    /// The segment cannot be deallocated.
+    #[error("target_id {} lies on a device without Dataset Management (ONCS): write zeroes instead", target_id.0)]
+    NoDeallocation {
+        /// The segment.
+        target_id: SegmentId,
+    },
     /// `source` lies in no registered memory, or not in one region.
     #[error("source: {0}")]
     Memory(#[from] ResolveError),
@@ -68,52 +76,133 @@ pub enum RequestError {
     },
 }
 
-/// A request that can be served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Admitted {
-    pub(crate) opcode: OpCode,
-    /// The first logical block in the namespace.
-    pub(crate) slba: u64,
-    /// Where the device finds the memory.
-    pub(crate) iova: Iova,
-    /// Bytes, a multiple of the block.
-    pub(crate) length: u64,
-}
-
 /// Says whether `request` can be served, and how.
 #[inline]
-pub(crate) fn admit(request: &Request, segments: &[Segment], regions: &RegionTable) -> Result<Admitted, RequestError> {
+pub(crate) fn admit(request: &Request, segments: &[Segment], regions: &RegionTable) -> Result<Work, RequestError> {
     let Request { opcode, source, target_id, target_offset, length } = *request;
-    let Some(segment) = segments.iter().find(|segment| segment.id == target_id) else {
-        return Err(RequestError::NoSegment { target_id });
+    let (index, segment) = find(target_id, segments)?;
+    let mask = segment.lba_size - 1;
+    if (length | target_offset) & mask != 0 || length == 0 || source & 3 != 0 {
+        return admit_odd(request, index, segment, regions);
+    }
+    check_bounds(segment, target_offset, length)?;
+    if opcode == OpCode::Write && !segment.writable {
+        return Err(RequestError::ReadOnly);
+    }
+    let memory = resolve(request, regions)?;
+    let durability = segment.layout.durability;
+    let (block, blocks) = (target_offset >> segment.lba_shift, length >> segment.lba_shift);
+    let place = match segment.single {
+        Some((device, first)) => Some((device, first + block)),
+        None => segment.map.contiguous(block, blocks),
     };
-    let lba_size = segment.limits.lba_size();
+    Ok(match place {
+        Some((device, slba)) => {
+            let head = Head::transfer(opcode, durability, device, index);
+            Work::Transfer(Transfer { head, slba, iova: memory, length })
+        }
+        None => {
+            let operation = if opcode == OpCode::Read { Operation::Read } else { Operation::Write };
+            let head = Head::spread(operation, durability, index);
+            let lanes = segment.map.devices_of(block, blocks);
+            Work::Spread(Spread { head, lanes, offset: target_offset, memory: memory.get(), length })
+        }
+    })
+}
+
+/// A request that is not whole blocks on dwords: a read of a segment that was opened for such, through staging memory,
+/// or refused.
+#[cold]
+fn admit_odd(request: &Request, index: u16, segment: &Segment, regions: &RegionTable) -> Result<Work, RequestError> {
+    let Request { opcode, source, target_offset, length, .. } = *request;
+    if opcode != OpCode::Read || !segment.layout.unaligned_reads || length == 0 {
+        check_blocks(segment, target_offset, length)?;
+        check_bounds(segment, target_offset, length)?;
+        if opcode == OpCode::Write && !segment.writable {
+            return Err(RequestError::ReadOnly);
+        }
+        return Err(RequestError::SourceAlignment { source_address: source });
+    }
+    check_bounds(segment, target_offset, length)?;
+    resolve(request, regions)?;
+    let (first, last) = (target_offset >> segment.lba_shift, (target_offset + (length - 1)) >> segment.lba_shift);
+    let head = Head::spread(Operation::StagedRead, segment.layout.durability, index);
+    let lanes = segment.map.devices_of(first, last - first + 1);
+    Ok(Work::Spread(Spread { head, lanes, offset: target_offset, memory: source, length }))
+}
+
+/// Says whether a range of a segment can be zeroed or deallocated.
+pub(crate) fn admit_range(
+    operation: Operation,
+    target_id: SegmentId,
+    target_offset: u64,
+    length: u64,
+    segments: &[Segment],
+) -> Result<Work, RequestError> {
+    let (index, segment) = find(target_id, segments)?;
+    check_blocks(segment, target_offset, length)?;
+    check_bounds(segment, target_offset, length)?;
+    if !segment.writable {
+        return Err(RequestError::ReadOnly);
+    }
+    if operation == Operation::Deallocate && !segment.deallocates {
+        return Err(RequestError::NoDeallocation { target_id });
+    }
+    let head = Head::spread(operation, segment.layout.durability, index);
+    let lanes = segment.map.devices_of(target_offset >> segment.lba_shift, length >> segment.lba_shift);
+    Ok(Work::Spread(Spread { head, lanes, offset: target_offset, memory: 0, length }))
+}
+
+/// Says whether a segment can be flushed: it exists.
+pub(crate) fn admit_flush(target_id: SegmentId, segments: &[Segment]) -> Result<Work, RequestError> {
+    let (index, segment) = find(target_id, segments)?;
+    let head = Head::spread(Operation::Flush, Durability::None, index);
+    Ok(Work::Spread(Spread { head, lanes: segment.map.devices(), offset: 0, memory: 0, length: 0 }))
+}
+
+/// The segment of that number, and its place in the list.
+#[inline]
+fn find(target_id: SegmentId, segments: &[Segment]) -> Result<(u16, &Segment), RequestError> {
+    // Numbers count from 1, in the order of the list, which has no more than 16 bits name.
+    let index = target_id.0.wrapping_sub(1);
+    match segments.get(index as usize).filter(|_| index < MAX_SEGMENTS as u64) {
+        Some(segment) => Ok((index as u16, segment)),
+        None => Err(RequestError::NoSegment { target_id }),
+    }
+}
+
+fn check_blocks(segment: &Segment, target_offset: u64, length: u64) -> Result<(), RequestError> {
+    let lba_size = segment.lba_size;
     if length == 0 || length & (lba_size - 1) != 0 {
         return Err(RequestError::Length { length, lba_size });
     }
     if target_offset & (lba_size - 1) != 0 {
         return Err(RequestError::Offset { target_offset, lba_size });
     }
+    Ok(())
+}
+
+#[inline]
+fn check_bounds(segment: &Segment, target_offset: u64, length: u64) -> Result<(), RequestError> {
     let capacity = segment.capacity;
     if target_offset.checked_add(length).is_none_or(|end| end > capacity) {
         return Err(RequestError::OutOfBounds { target_offset, length, capacity });
     }
-    if opcode == OpCode::Write && !segment.writable {
-        return Err(RequestError::ReadOnly);
-    }
-    if !source.is_multiple_of(4) {
-        return Err(RequestError::SourceAlignment { source_address: source });
-    }
-    let (memory, registered) = regions.resolve(source, length)?;
-    let needed = match opcode {
+    Ok(())
+}
+
+/// Where devices find the request's memory, which lies in one region that they may use that way.
+#[inline]
+fn resolve(request: &Request, regions: &RegionTable) -> Result<Iova, RequestError> {
+    let (memory, registered) = regions.resolve(request.source, request.length)?;
+    let needed = match request.opcode {
         OpCode::Read => Access::DEVICE_WRITES,
         OpCode::Write => Access::DEVICE_READS,
     };
     if !registered.contains(needed) {
-        return Err(RequestError::Access { source_address: source, registered, needed });
+        return Err(RequestError::Access { source_address: request.source, registered, needed });
     }
-    let slba = segment.first_lba + (target_offset >> segment.limits.lba_shift());
-    Ok(Admitted { opcode, slba, iova: memory.start(), length })
+    Ok(memory.start())
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Batches: the tasks of requests that were submitted together, in memory of their own.
 //!
 //! A batch is made by [`Engine::allocate_batch`](crate::Engine::allocate_batch). Submitters append tasks and publish
-//! a new tail; the lane plans them and ends them; anybody reads their states. Dropping the last handle frees it; work
+//! a new tail; lanes plan them and end them; anybody reads their states. Dropping the last handle frees it; work
 //! that is still in flight keeps it, and the memory that the device uses, until it has ended.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use tentpeg_driver::spec::status::Status;
 use thiserror::Error;
 
 use crate::admission::RequestError;
+use crate::lanes::LaneSet;
 use crate::progress::{self, Progress};
 use crate::task::{Task, TaskList, Work};
 use crate::{TransferState, TransferStatus};
@@ -82,21 +83,30 @@ pub(crate) struct Shared {
     tail: AtomicU32,
     /// Tasks refused; written by submitters, under the lock, after the tail.
     invalid: AtomicU32,
-    /// Tasks ended by the lane, and those of them that did not complete; written by the lane alone.
-    ended: AtomicU32,
-    unsuccessful: AtomicU32,
-    /// Whether the batch is in its lane's inbox, or about to be.
-    linked: AtomicBool,
     canceled: AtomicBool,
-    /// Where the lane keeps it while it has work; the lane's own.
-    pub(crate) place: AtomicU32,
-    /// How many tasks the lane has planned when it let go of it; the lane's own.
-    pub(crate) planned: AtomicU32,
+    /// What the first lane, and each of the others, has of it.
+    first_lane: LaneState,
+    other_lanes: Box<[LaneState]>,
     /// Held while tasks are appended; the reasons of invalid ones.
     refusals: Mutex<Vec<(u32, RequestError)>>,
     progress: Arc<Progress>,
     /// Batches of the engine that live; this one is counted.
     live: Arc<AtomicUsize>,
+}
+
+/// A lane's progress in a batch: a cache line of its own, written by that lane alone but for the link.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct LaneState {
+    /// Tasks ended by the lane, and those of them that did not complete.
+    ended: AtomicU32,
+    unsuccessful: AtomicU32,
+    /// Whether the batch is in the lane's inbox, or about to be.
+    linked: AtomicBool,
+    /// Where the lane keeps it while it has work.
+    pub(crate) place: AtomicU32,
+    /// How many tasks the lane has planned when it let go of it.
+    pub(crate) planned: AtomicU32,
 }
 
 impl Drop for Shared {
@@ -117,16 +127,25 @@ impl Shared {
         self.tasks.get(index)
     }
 
-    /// By the lane, before it reads the tail: a submit from now on links the batch again.
-    pub(crate) fn unlink(&self) {
-        // A read-modify-write, so that it reads what the submitter's swap wrote and orders itself behind it: a
-        // submitter that found the batch linked has published its tail before this.
-        self.linked.swap(false, Ordering::AcqRel);
+    /// What lane `lane` has of it; that of the first one where there is no such lane.
+    #[inline]
+    pub(crate) fn lane(&self, lane: u8) -> &LaneState {
+        match lane {
+            0 => &self.first_lane,
+            _ => self.other_lanes.get(usize::from(lane) - 1).unwrap_or(&self.first_lane),
+        }
     }
 
-    /// By a submitter, after it has published the tail: whether the batch must be put into the inbox.
-    pub(crate) fn link(&self) -> bool {
-        !self.linked.swap(true, Ordering::AcqRel)
+    /// By a lane, before it reads the tail: a submit from now on links the batch again.
+    pub(crate) fn unlink(&self, lane: u8) {
+        // A read-modify-write, so that it reads what the submitter's swap wrote and orders itself behind it: a
+        // submitter that found the batch linked has published its tail before this.
+        self.lane(lane).linked.swap(false, Ordering::AcqRel);
+    }
+
+    /// By a submitter, after it has published the tail: whether the batch must be put into the lane's inbox.
+    pub(crate) fn link(&self, lane: u8) -> bool {
+        !self.lane(lane).linked.swap(true, Ordering::AcqRel)
     }
 
     pub(crate) fn cancel(&self) {
@@ -138,28 +157,53 @@ impl Shared {
     }
 
     /// Counts a task that the lane has ended.
-    #[inline]
-    pub(crate) fn count_ended(&self, completed: bool) {
+    // Always: a call a task, which is what is counted in tests/instructions.json.
+    #[inline(always)]
+    pub(crate) fn count_ended(&self, lane: u8, completed: bool) {
+        let state = self.lane(lane);
         if !completed {
-            self.unsuccessful.store(self.unsuccessful.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            state.unsuccessful.store(state.unsuccessful.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
-        let ended = self.ended.load(Ordering::Relaxed) + 1;
+        let ended = state.ended.load(Ordering::Relaxed) + 1;
         // Release: whoever finds all ended reads each state, and the bytes, after it.
-        self.ended.store(ended, Ordering::Release);
-        // Where a submitter counts refused tasks at this moment, `settle` makes up for what is missed here.
-        if ended + self.invalid.load(Ordering::Relaxed) >= self.tail.load(Ordering::Relaxed) {
+        state.ended.store(ended, Ordering::Release);
+        // What others count at this moment may be missed here; `settle` makes up for it. With several lanes it is left
+        // to that altogether.
+        if self.other_lanes.is_empty()
+            && ended + self.invalid.load(Ordering::Relaxed) >= self.tail.load(Ordering::Relaxed)
+        {
             self.progress.announce();
         }
     }
 
-    /// By the lane, when it lets go of the batch. A submitter that counts refused tasks and a lane that counts an ended
-    /// one at the same moment may each miss the other's count, and what either announces then is not the end. The lane
-    /// is told of refused tasks too, so here it has seen them.
+    /// By a lane, when it lets go of the batch. Who counts tasks at the same moment as another, a submitter those that
+    /// were refused, another lane those that it ended, may miss the other's count, and what either announces then is not
+    /// the end. Each counts before it comes here, and here at least one of two lanes sees both counts; of refused tasks
+    /// every lane is told, so that it has seen them.
     pub(crate) fn settle(&self) {
         let invalid = self.invalid.load(Ordering::Relaxed);
-        if invalid != 0 && self.ended.load(Ordering::Relaxed) + invalid >= self.tail.load(Ordering::Relaxed) {
+        if invalid == 0 && self.other_lanes.is_empty() {
+            return;
+        }
+        // Between this lane's count and the look at the others'.
+        fence(Ordering::SeqCst);
+        if self.ended_by_lanes() + invalid >= self.tail.load(Ordering::Relaxed) {
             self.progress.announce();
         }
+    }
+
+    /// Tasks that lanes have ended. Acquire: their states are to be read.
+    #[inline]
+    fn ended_by_lanes(&self) -> u32 {
+        let others: u32 = self.other_lanes.iter().map(|lane| lane.ended.load(Ordering::Acquire)).sum();
+        self.first_lane.ended.load(Ordering::Acquire) + others
+    }
+
+    /// Those of them that did not complete.
+    #[inline]
+    fn unsuccessful(&self) -> u32 {
+        let others: u32 = self.other_lanes.iter().map(|lane| lane.unsuccessful.load(Ordering::Relaxed)).sum();
+        self.first_lane.unsuccessful.load(Ordering::Relaxed) + others
     }
 
     fn refusals(&self) -> MutexGuard<'_, Vec<(u32, RequestError)>> {
@@ -175,17 +219,15 @@ pub struct Batch {
 }
 
 impl Batch {
-    pub(crate) fn new(capacity: u32, progress: Arc<Progress>, live: Arc<AtomicUsize>) -> Self {
+    /// A batch of an engine with `lanes` lanes, 1 or more.
+    pub(crate) fn new(capacity: u32, lanes: usize, progress: Arc<Progress>, live: Arc<AtomicUsize>) -> Self {
         let shared = Shared {
             tasks: TaskList::with_capacity(capacity),
             tail: AtomicU32::new(0),
             invalid: AtomicU32::new(0),
-            ended: AtomicU32::new(0),
-            unsuccessful: AtomicU32::new(0),
-            linked: AtomicBool::new(false),
             canceled: AtomicBool::new(false),
-            place: AtomicU32::new(u32::MAX),
-            planned: AtomicU32::new(0),
+            first_lane: LaneState::default(),
+            other_lanes: (1..lanes).map(|_| LaneState::default()).collect(),
             refusals: Mutex::new(Vec::new()),
             progress,
             live,
@@ -193,12 +235,13 @@ impl Batch {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Appends a task for each of `works`, all or none, and publishes them. The first one's index, and whether the
-    /// lane must be told.
+    /// Appends a task for each of `works`, all or none, and publishes them. The first one's index, and the lanes that
+    /// must be told.
+    #[inline]
     pub(crate) fn append(
         &self,
         works: impl ExactSizeIterator<Item = Result<Work, RequestError>>,
-    ) -> Result<(u32, bool), SubmitError> {
+    ) -> Result<(u32, LaneSet), SubmitError> {
         let shared = &*self.shared;
         let mut refusals = shared.refusals();
         let first = shared.tail.load(Ordering::Relaxed);
@@ -209,11 +252,14 @@ impl Batch {
             return Err(SubmitError::BatchFull { requests: count, tasks: first, max: TaskList::MAX });
         };
         shared.tasks.reserve(tail);
-        let mut invalid = 0;
+        let (mut invalid, mut lanes) = (0, LaneSet::default());
         for (index, work) in (first..tail).zip(works) {
             let Some(task) = shared.tasks.get(index) else { break };
             match work {
-                Ok(work) => task.prepare(work),
+                Ok(work) => {
+                    lanes = lanes.union(work.lanes());
+                    task.prepare(work);
+                }
                 Err(error) => {
                     task.prepare(Work::Nothing);
                     refusals.push((index, error));
@@ -226,8 +272,9 @@ impl Batch {
             // After the tail: counted before, they would stand for tasks of the old tail that have not ended.
             shared.invalid.store(shared.invalid.load(Ordering::Relaxed) + invalid, Ordering::Release);
             shared.progress.announce();
+            lanes = LaneSet::first(1 + shared.other_lanes.len());
         }
-        Ok((first, count > 0 && shared.link()))
+        Ok((first, lanes))
     }
 
     /// Whether it was allocated by the engine that counts its batches in `live`.
@@ -275,8 +322,8 @@ impl Batch {
     pub fn overall(&self) -> BatchStatus {
         let shared = &*self.shared;
         let invalid = shared.invalid.load(Ordering::Acquire);
-        let ended = shared.ended.load(Ordering::Acquire) + invalid;
-        let unsuccessful = shared.unsuccessful.load(Ordering::Relaxed) + invalid;
+        let ended = shared.ended_by_lanes() + invalid;
+        let unsuccessful = shared.unsuccessful() + invalid;
         // The tail last: each task that is counted above is then among `tasks`. Read before, a task that was
         // appended and ended meanwhile would stand for an older one that is pending.
         let tasks = shared.tail();
@@ -284,8 +331,9 @@ impl Batch {
         BatchStatus { tasks, ended, unsuccessful: unsuccessful.min(ended) }
     }
 
-    /// Gives up the tasks of which no command has been issued; they end as CANCELED at the lane's next turn. The
-    /// others run to their end. Tasks that are submitted later are given up too.
+    /// Gives up the tasks of which no command has been issued; they end as CANCELED at the lanes' next turns. The
+    /// others run to their end; a task that one lane begins in the moment in which another gives it up is FAILED. Tasks
+    /// that are submitted later are given up too.
     pub fn cancel(&self) {
         self.shared.cancel();
     }

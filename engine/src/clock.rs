@@ -27,6 +27,12 @@ impl Clock {
         self.function.now().saturating_duration_since(self.start).as_millis() as u32
     }
 
+    /// As if it had begun earlier.
+    #[cfg(test)]
+    pub(crate) fn rewind(&mut self, by: std::time::Duration) {
+        self.start -= by;
+    }
+
     /// The function whose time it is.
     pub(crate) fn function(&self) -> &Arc<dyn Function> {
         &self.function

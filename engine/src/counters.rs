@@ -5,97 +5,137 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tentpeg_driver::queue::PairCounters;
 use tentpeg_driver::spec::command::NvmOpcode;
 
-use crate::planning::Step;
-
-/// A lane's own counts.
+/// A port's own counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LaneCounters {
     reads: u64,
     writes: u64,
     flushes: u64,
+    write_zeroes: u64,
+    deallocations: u64,
     bytes_read: u64,
     bytes_written: u64,
+    staged_reads: u64,
+    bytes_staged: u64,
 }
 
 impl LaneCounters {
-    /// Counts a command that was submitted.
+    /// Counts a command that was submitted, with the bytes that it moves.
     #[inline]
-    pub(crate) fn count(&mut self, step: &Step) {
-        match step.sqe.nvm_opcode() {
+    pub(crate) fn count(&mut self, opcode: NvmOpcode, bytes: u64) {
+        match opcode {
             NvmOpcode::READ => {
                 self.reads += 1;
-                self.bytes_read += step.bytes;
+                self.bytes_read += bytes;
             }
             NvmOpcode::WRITE => {
                 self.writes += 1;
-                self.bytes_written += step.bytes;
+                self.bytes_written += bytes;
             }
+            NvmOpcode::WRITE_ZEROES => self.write_zeroes += 1,
+            NvmOpcode::DATASET_MANAGEMENT => self.deallocations += 1,
             _ => self.flushes += 1,
         }
     }
+
+    /// Counts a read through staging memory, of which so many bytes were copied.
+    pub(crate) fn count_staged(&mut self, bytes: u64) {
+        self.staged_reads += 1;
+        self.bytes_staged += bytes;
+    }
 }
 
-/// What an engine's lane has done so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct EngineCounters {
+macro_rules! counters {
+    ( $( $(#[$doc:meta])* $name:ident; )+ ) => {
+        /// What an engine's lanes have done so far, all together.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct EngineCounters {
+            $( $(#[$doc])* pub $name: u64, )+
+        }
+
+        impl EngineCounters {
+            /// The counts of both.
+            pub(crate) fn plus(self, other: Self) -> Self {
+                Self { $( $name: self.$name.wrapping_add(other.$name), )+ }
+            }
+        }
+
+        /// The counts of a port as it last published them: once a turn.
+        #[derive(Debug, Default)]
+        pub(crate) struct SharedCounters {
+            $( $name: AtomicU64, )+
+        }
+
+        impl SharedCounters {
+            /// By the port. The words are published one by one: a reader may see some of a turn before the others.
+            fn store(&self, counters: EngineCounters) {
+                $( self.$name.store(counters.$name, Ordering::Relaxed); )+
+            }
+
+            pub(crate) fn read(&self) -> EngineCounters {
+                EngineCounters { $( $name: self.$name.load(Ordering::Relaxed), )+ }
+            }
+        }
+    };
+}
+
+counters! {
     /// Commands submitted to I/O queues.
-    pub commands: u64,
+    commands;
     /// Read commands of them.
-    pub reads: u64,
+    reads;
     /// Write commands of them.
-    pub writes: u64,
-    /// Flush commands of them.
-    pub flushes: u64,
+    writes;
+    /// Flush commands of them, those that durability asks for included.
+    flushes;
+    /// Write Zeroes commands of them.
+    write_zeroes;
+    /// Dataset Management commands of them.
+    deallocations;
     /// Bytes that read commands asked for.
-    pub bytes_read: u64,
+    bytes_read;
     /// Bytes that write commands asked for.
-    pub bytes_written: u64,
+    bytes_written;
+    /// Read commands that went through staging memory: their requests were no whole blocks.
+    staged_reads;
+    /// Bytes that were copied from staging memory to where they were asked for.
+    bytes_staged;
     /// Commands that have ended.
-    pub completions: u64,
+    completions;
     /// Doorbell writes.
-    pub doorbells: u64,
+    doorbells;
     /// Completions that belonged to no command, or were otherwise unsound; each was dropped.
-    pub anomalies: u64,
-}
-
-/// The counts as the lane last published them: once a turn.
-#[derive(Debug, Default)]
-pub(crate) struct SharedCounters {
-    words: [AtomicU64; 9],
+    anomalies;
 }
 
 impl SharedCounters {
-    /// By the lane. The words are published one by one: a reader may see some of a turn before the others.
+    /// Publishes what a port has counted, and its queue pair.
     pub(crate) fn publish(&self, lane: &LaneCounters, pair: PairCounters, anomalies: u64) {
-        let values = [
-            pair.commands,
-            lane.reads,
-            lane.writes,
-            lane.flushes,
-            lane.bytes_read,
-            lane.bytes_written,
-            pair.completions,
-            pair.doorbells,
-            anomalies,
-        ];
-        for (word, value) in self.words.iter().zip(values) {
-            word.store(value, Ordering::Relaxed);
-        }
-    }
-
-    pub(crate) fn read(&self) -> EngineCounters {
-        let [commands, reads, writes, flushes, bytes_read, bytes_written, completions, doorbells, anomalies] =
-            std::array::from_fn(|index| self.words[index].load(Ordering::Relaxed));
-        EngineCounters {
-            commands,
+        let LaneCounters {
             reads,
             writes,
             flushes,
+            write_zeroes,
+            deallocations,
             bytes_read,
             bytes_written,
-            completions,
-            doorbells,
+            staged_reads,
+            bytes_staged,
+        } = *lane;
+        self.store(EngineCounters {
+            commands: pair.commands,
+            reads,
+            writes,
+            flushes,
+            write_zeroes,
+            deallocations,
+            bytes_read,
+            bytes_written,
+            staged_reads,
+            bytes_staged,
+            completions: pair.completions,
+            doorbells: pair.doorbells,
             anomalies,
-        }
+        });
     }
 }

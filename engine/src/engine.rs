@@ -1,6 +1,7 @@
-//! An engine: one device, its lane, its segments, and the memory that requests can name.
+//! An engine: devices, a lane for each, segments over them, and the memory that requests can name.
 
-use std::path::PathBuf;
+mod device;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,45 +9,53 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use crossbeam_queue::ArrayQueue;
 use tentpeg_driver::controller::{ControllerConfig, ControllerError, RecoveryCounters};
-use tentpeg_driver::dma::{Access, HostMemory, Region, RegionEntry, RegionTable};
+use tentpeg_driver::dma::{Access, DmaSpace, HostMemory};
 use tentpeg_driver::model::{Faults, ModelCounters, Violation};
-use tentpeg_driver::queue::Limits;
-use tentpeg_driver::spec::identify::{IdentifyController, IdentifyNamespace};
+use tentpeg_driver::spec::identify::Oncs;
 use tentpeg_driver::spec::log::SmartLog;
-use tentpeg_driver::spec::registers::{Cap, Vs};
 use thiserror::Error;
 
-use crate::admission::{RequestError, admit};
+pub use device::EngineDevice;
+
+use crate::admission::{RequestError, admit, admit_flush, admit_range};
 use crate::batch::{Batch, SubmitError};
+use crate::blocks::write_zeroes;
 use crate::counters::{EngineCounters, SharedCounters};
-use crate::device::{Device, OpenError, SharedDevice, lock};
-use crate::lane::{Closing, Inbox, Lane, LaneThread};
-use crate::memory::{Memory, MemoryError};
+use crate::device::{Device, DeviceInfo, Devices, Held, OpenError, SharedDevice, lock};
+use crate::lane::{Closing, Inbox, Lane, LaneThread, Port, PortParts};
+use crate::memory::{Memory, MemoryError, Registered};
+use crate::planning::Ground;
+use crate::planning::spread::{Means, Zeroes};
 use crate::progress::Progress;
-use crate::segment::Segment;
-use crate::task::Work;
-use crate::uri::DeviceUri;
+use crate::segment::{self, DeviceTraits, Segment, SegmentLayout};
+use crate::task::{Operation, Work};
 use crate::{Request, SegmentId};
 
-/// Who turns an engine's lane.
+/// The most batches that can live at a time, whatever is configured.
+const MAX_BATCHES: usize = 1 << 16;
+/// Bytes of zeroes that are kept for a device without Write Zeroes.
+const ZEROES: usize = 64 << 10;
+
+/// Who turns an engine's lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LaneMode {
-    /// A thread of the engine's own.
+    /// A thread of the engine's own for each device.
     Thread,
-    /// The caller, by [`Lane::turn`]; no thread is started, and a model takes its turns there too.
+    /// The caller, by [`Lane::turn`], which turns all devices one after the other; no thread is started, and models take
+    /// their turns there too.
     CallerDriven,
 }
 
 /// How to run an engine.
 #[derive(Debug, Clone)]
 pub struct EngineConfig {
-    /// Entries of the lane's queues; fewer where the controller has fewer. One command fewer can be in flight.
+    /// Entries of each device's queues; fewer where the controller has fewer. One command fewer can be in flight.
     pub queue_entries: u32,
-    /// Batches that can live at a time.
+    /// Batches that can live at a time: at least 1, and 65,536 where more are asked for.
     pub max_batches: usize,
-    /// How long closing waits for commands in flight before it stops the controller.
+    /// How long closing waits for commands in flight before it stops a controller.
     pub drain_timeout: Duration,
-    /// How to drive the controller: its deadlines, and when recovery begins.
+    /// How to drive controllers: their deadlines, and when recovery begins.
     pub controller: ControllerConfig,
 }
 
@@ -69,149 +78,157 @@ pub struct TooManyBatches {
     pub live: usize,
 }
 
-/// What an engine knows of its device.
-#[derive(Debug, Clone)]
-pub struct DeviceInfo {
-    /// The device's URI, with every setting.
-    pub name: String,
-    /// Controller Capabilities.
-    pub cap: Cap,
-    /// The version of the specification that the controller follows.
-    pub version: Vs,
-    /// Identify Controller.
-    pub controller: Box<IdentifyController>,
-    /// The namespace that is served.
-    pub nsid: u32,
-    /// Identify Namespace.
-    pub namespace: Box<IdentifyNamespace>,
-    /// What fits into a command.
-    pub limits: Limits,
-    /// Whether it may be written.
-    pub writable: bool,
-    /// Whether it keeps what is written; a null store does not.
-    pub moves_data: bool,
-    /// I/O queue pairs that the controller granted.
-    pub queue_pairs: u16,
-    /// Commands that can be in flight on the lane.
-    pub depth: usize,
-    /// The file that opening created for it, where it did.
-    pub created_file: Option<PathBuf>,
-}
-
-/// An open device with one lane.
-///
-/// Closing an engine, by [`close`](Self::close) or by dropping it, gives up what is not issued, waits for what is,
-/// and shuts the controller down; every task has ended then.
-pub struct Engine {
+/// A device of an open engine, and what belongs to it.
+struct Opened {
     device: SharedDevice,
     info: DeviceInfo,
-    lane: Option<LaneThread>,
     inbox: Inbox,
-    segments: Vec<Segment>,
-    regions: ArcSwap<RegionTable>,
-    memory: Mutex<Vec<Arc<Region<HostMemory>>>>,
-    live_batches: Arc<AtomicUsize>,
-    progress: Arc<Progress>,
     counters: Arc<SharedCounters>,
     /// Tells a lane that was not given back.
     closing: Arc<Closing>,
-    config: EngineConfig,
+}
+
+/// Open devices with their lanes.
+///
+/// Closing an engine, by [`close`](Self::close) or by dropping it, gives up what is not issued, waits for what is,
+/// and shuts the controllers down; every task has ended then.
+pub struct Engine {
+    devices: Vec<Opened>,
+    space: Arc<DmaSpace>,
+    lanes: Vec<LaneThread>,
+    segments: Arc<[Segment]>,
+    registered: Arc<ArcSwap<Registered>>,
+    /// Held while the set of registered memory changes.
+    registering: Mutex<()>,
+    live_batches: Arc<AtomicUsize>,
+    max_batches: usize,
+    progress: Arc<Progress>,
+    drain_timeout: Duration,
 }
 
 impl Engine {
-    /// Opens the device that `uri` names, with a lane in a thread of its own.
+    /// Opens the one device that `uri` names, with a lane in a thread of its own, and its whole as one segment. For
+    /// several devices, and other segments, see [`Devices`].
     ///
     /// # Errors
     /// [`OpenError`]; nothing is left open, and no file is created, then.
     pub fn open(uri: &str, config: EngineConfig) -> Result<Self, OpenError> {
-        let (mut engine, lane) = Self::prepare(uri, config, LaneMode::Thread)?;
-        engine.lane = Some(LaneThread::start(lane).map_err(OpenError::Thread)?);
-        engine.keep_file();
-        Ok(engine)
+        Ok(Self::open_whole(uri, config, LaneMode::Thread)?.0)
     }
 
-    /// Opens the device that `uri` names, with a lane that the caller drives: nothing moves but in its
+    /// Opens the one device that `uri` names, with a lane that the caller drives: nothing moves but in its
     /// [`turn`](Lane::turn). Give the lane back to [`close_with`](Self::close_with).
     ///
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_caller_driven(uri: &str, config: EngineConfig) -> Result<(Self, Lane), OpenError> {
-        let (engine, lane) = Self::prepare(uri, config, LaneMode::CallerDriven)?;
-        engine.keep_file();
-        Ok((engine, lane))
+        let (engine, lane) = Self::open_whole(uri, config, LaneMode::CallerDriven)?;
+        Ok((engine, lane.unwrap_or_else(|| Lane::new(Vec::new()))))
     }
 
-    fn keep_file(&self) {
-        if let Some(device) = &mut *lock(&self.device) {
-            device.keep_file();
-        }
-    }
-
-    fn prepare(uri: &str, config: EngineConfig, mode: LaneMode) -> Result<(Self, Lane), OpenError> {
-        let uri: DeviceUri = uri.parse()?;
-        let mut device = Device::open(&uri, mode, &config.controller)?;
-        let entries = config.queue_entries.min(device.controller.limits().max_queue_entries);
-        let pair = device
-            .controller
-            .create_queue_pair(entries)
-            .map_err(|source| OpenError::Controller { device: device.name.clone(), source })?;
-        let info = DeviceInfo {
-            name: device.name.clone(),
-            cap: device.controller.cap(),
-            version: device.controller.version(),
-            controller: Box::new(device.controller.identify().clone()),
-            nsid: device.namespace.nsid,
-            namespace: device.namespace.identify.clone(),
-            limits: device.limits,
-            writable: device.writable,
-            moves_data: device.moves_data,
-            queue_pairs: device.controller.queue_pairs(),
-            depth: pair.slots(),
-            created_file: device.created_file(),
-        };
+    fn open_whole(uri: &str, config: EngineConfig, mode: LaneMode) -> Result<(Self, Option<Lane>), OpenError> {
+        let mut devices = Devices::new(mode, config);
+        devices.open(uri)?;
         // A model has no label: the one segment is the whole of it.
-        let segment = Segment {
-            id: SegmentId(1),
-            name: "whole".to_owned(),
-            nsid: info.nsid,
-            first_lba: 0,
-            capacity: device.limits.capacity(),
-            writable: info.writable,
-            limits: device.limits,
+        let whole = devices.whole("whole");
+        devices.start(whole)
+    }
+
+    /// Makes an engine of devices that are open.
+    pub(crate) fn start(
+        opened: Vec<Device>,
+        layouts: Vec<SegmentLayout>,
+        mode: LaneMode,
+        config: EngineConfig,
+    ) -> Result<(Self, Option<Lane>), OpenError> {
+        let traits: Vec<DeviceTraits> = opened.iter().map(Device::traits).collect();
+        let segments: Arc<[Segment]> = segment::open_all(layouts, &traits)?.into();
+        let max_batches = config.max_batches.clamp(1, MAX_BATCHES);
+        // A layout names a device, so there is one.
+        let Some(space) = opened.first().map(|device| Arc::clone(device.space())) else {
+            return Err(segment::LayoutError::NoDevice { segment: String::new(), device: 0, devices: 0 }.into());
         };
-        let inbox: Inbox = Arc::new(ArrayQueue::new(config.max_batches.max(1)));
-        let counters = Arc::<SharedCounters>::default();
-        let closing = Arc::<Closing>::default();
-        let shared: SharedDevice = Arc::default();
-        let lane = Lane::new(
-            pair,
-            &device,
-            Arc::clone(&shared),
-            Arc::clone(&inbox),
-            Arc::clone(&counters),
-            Arc::clone(&closing),
-        );
-        *lock(&shared) = Some(device);
-        let engine = Self {
-            device: shared,
-            info,
-            lane: None,
-            inbox,
-            segments: vec![segment],
-            regions: ArcSwap::default(),
-            memory: Mutex::default(),
+        let registered = Arc::<ArcSwap<Registered>>::default();
+        let (mut devices, mut ports) = (Vec::new(), Vec::new());
+        for (lane, device) in (0..).zip(opened) {
+            let (info, held, pair) = device.into_parts();
+            let failed = |source| OpenError::Memory { device: info.name.clone(), source };
+            let (means, zeroes) = means(&info, &held).map_err(failed)?;
+            let volatile = info.controller.vwc.present();
+            let ground = Ground { lane, nsid: info.nsid, limits: info.limits, volatile };
+            let shared = Opened {
+                inbox: Arc::new(ArrayQueue::new(max_batches)),
+                counters: Arc::default(),
+                closing: Arc::default(),
+                device: SharedDevice::default(),
+                info: info.clone(),
+            };
+            let port = Port::new(PortParts {
+                pair,
+                ground,
+                means,
+                zeroes,
+                clock: held.clock.clone(),
+                device: Arc::clone(&shared.device),
+                inbox: Arc::clone(&shared.inbox),
+                counters: Arc::clone(&shared.counters),
+                closing: Arc::clone(&shared.closing),
+                segments: Arc::clone(&segments),
+                registered: Arc::clone(&registered),
+                unaligned_reads: segments.iter().any(|segment| segment.layout.unaligned_reads),
+            });
+            let port = port.map_err(failed)?;
+            *lock(&shared.device) = Some(held);
+            devices.push(shared);
+            ports.push(port);
+        }
+        let mut engine = Self {
+            devices,
+            space,
+            lanes: Vec::new(),
+            segments,
+            registered,
+            registering: Mutex::default(),
             live_batches: Arc::default(),
+            max_batches,
             progress: Arc::default(),
-            counters,
-            closing,
-            config,
+            drain_timeout: config.drain_timeout,
         };
+        let lane = match mode {
+            LaneMode::CallerDriven => Some(Lane::new(ports)),
+            LaneMode::Thread => {
+                for port in ports {
+                    engine.lanes.push(LaneThread::start(Lane::new(vec![port])).map_err(OpenError::Thread)?);
+                }
+                None
+            }
+        };
+        for opened in &engine.devices {
+            if let Some(device) = &mut *lock(&opened.device) {
+                device.keep_file();
+            }
+        }
         Ok((engine, lane))
     }
 
-    /// What the engine knows of its device.
+    /// What the engine knows of its first device.
     pub fn info(&self) -> &DeviceInfo {
-        &self.info
+        // An engine has a device: it is made of one or more.
+        &self.devices[0].info
+    }
+
+    /// The devices, in the order in which layouts name them.
+    pub fn devices(&self) -> impl ExactSizeIterator<Item = EngineDevice<'_>> {
+        self.devices.iter().map(|opened| EngineDevice { opened })
+    }
+
+    /// A device by its number; they count from 0.
+    pub fn device(&self, device: usize) -> Option<EngineDevice<'_>> {
+        self.devices.get(device).map(|opened| EngineDevice { opened })
+    }
+
+    fn first(&self) -> EngineDevice<'_> {
+        EngineDevice { opened: &self.devices[0] }
     }
 
     /// The segments that requests can name.
@@ -219,29 +236,18 @@ impl Engine {
         &self.segments
     }
 
-    /// Allocates host memory and registers it with the device.
+    /// Allocates host memory and registers it with the devices.
     ///
     /// # Errors
     /// [`MemoryError`]; nothing is allocated then.
     pub fn allocate_memory(&self, len: usize) -> Result<Memory, MemoryError> {
-        let mut held = lock(&self.memory);
-        let device = lock(&self.device);
+        let _registering = lock(&self.registering);
         let memory = HostMemory::allocate(len)?;
-        let space = match &*device {
-            Some(device) => &device.space,
-            None => unreachable!("the device is taken only by closing, which owns the engine"),
-        };
-        let region = Arc::new(space.register(memory, Access::all())?);
-        let memory = Memory { region: Arc::clone(&region) };
-        held.push(region);
-        let entries = held.iter().map(|region| {
-            let memory = Memory { region: Arc::clone(region) };
-            let (address, len) = (memory.address(), memory.len() as u64);
-            RegionEntry { address, len, iova: region.iova(), access: region.access() }
-        });
+        let region = Arc::new(self.space.register(memory, Access::all())?);
+        let memory = Memory { region };
         // Two allocations of this process that are both alive share no address.
-        if let Ok(table) = RegionTable::new(entries.collect()) {
-            self.regions.store(Arc::new(table));
+        if let Some(registered) = self.registered.load().with(memory.clone()) {
+            self.registered.store(Arc::new(registered));
         }
         Ok(memory)
     }
@@ -252,32 +258,79 @@ impl Engine {
     /// [`TooManyBatches`].
     pub fn allocate_batch(&self, capacity: u32) -> Result<Batch, TooManyBatches> {
         let live = self.live_batches.fetch_add(1, Ordering::Relaxed);
-        if live >= self.inbox.capacity() {
+        if live >= self.max_batches {
             self.live_batches.fetch_sub(1, Ordering::Relaxed);
             return Err(TooManyBatches { live });
         }
-        Ok(Batch::new(capacity, Arc::clone(&self.progress), Arc::clone(&self.live_batches)))
+        Ok(Batch::new(capacity, self.devices.len(), Arc::clone(&self.progress), Arc::clone(&self.live_batches)))
     }
 
-    /// Appends a task for each request, all or none, and hands the batch to the lane. The index of the first one. A
+    /// Appends a task for each request, all or none, and hands the batch to the lanes. The index of the first one. A
     /// request that cannot be served becomes a task that is INVALID; [`Batch::refusal`] says why.
     ///
     /// # Errors
     /// [`SubmitError`] when the batch cannot hold them, or is another engine's.
     #[inline]
     pub fn submit(&self, batch: &Batch, requests: &[Request]) -> Result<u32, SubmitError> {
-        let regions = self.regions.load();
-        let works = requests.iter().map(|request| admit(request, &self.segments, &regions).map(Work::Transfer));
+        let registered = self.registered.load();
+        let works = requests.iter().map(|request| admit(request, &self.segments, &registered.table));
         self.hand_over(batch, works)
     }
 
     /// Appends a task that makes every write to `segment` durable that has COMPLETED before. Its index.
     ///
+    /// It is FAILED, without an NVMe status, where a device of the segment had to be reset, or has lost its power, while
+    /// such writes were in its volatile cache: they may be lost, and whoever needs them writes them again. That is said
+    /// once.
+    ///
     /// # Errors
     /// As [`submit`](Self::submit).
     pub fn submit_flush(&self, batch: &Batch, target_id: SegmentId) -> Result<u32, SubmitError> {
-        let known = self.segments.iter().any(|segment| segment.id == target_id);
-        let work = if known { Ok(Work::Flush) } else { Err(RequestError::NoSegment { target_id }) };
+        self.hand_over(batch, std::iter::once(admit_flush(target_id, &self.segments)))
+    }
+
+    /// Appends a task that has `length` bytes from `target_offset` of a segment read as zeroes; both are multiples of
+    /// its block. By Write Zeroes where the device has it, else by writes; as durable as the segment's writes are. Its
+    /// index.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn submit_zeroes(
+        &self,
+        batch: &Batch,
+        target_id: SegmentId,
+        target_offset: u64,
+        length: u64,
+    ) -> Result<u32, SubmitError> {
+        self.submit_range(batch, Operation::Zeroes, target_id, target_offset, length)
+    }
+
+    /// Appends a task that tells the devices that `length` bytes from `target_offset` of a segment are of no use any
+    /// more; both are multiples of its block. Afterwards each block reads as zeroes where
+    /// [`Segment::deallocated_is_zero`] says so and the device has followed, which it need not; or as before, or as
+    /// anything else. INVALID where a device of the segment has no Dataset Management. Its index.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    pub fn submit_deallocate(
+        &self,
+        batch: &Batch,
+        target_id: SegmentId,
+        target_offset: u64,
+        length: u64,
+    ) -> Result<u32, SubmitError> {
+        self.submit_range(batch, Operation::Deallocate, target_id, target_offset, length)
+    }
+
+    fn submit_range(
+        &self,
+        batch: &Batch,
+        operation: Operation,
+        target_id: SegmentId,
+        target_offset: u64,
+        length: u64,
+    ) -> Result<u32, SubmitError> {
+        let work = admit_range(operation, target_id, target_offset, length, &self.segments);
         self.hand_over(batch, std::iter::once(work))
     }
 
@@ -287,69 +340,70 @@ impl Engine {
         batch: &Batch,
         works: impl ExactSizeIterator<Item = Result<Work, RequestError>>,
     ) -> Result<u32, SubmitError> {
-        // A batch that two lanes had at a time would have two owners of its progress.
+        // A batch of two engines would have two owners of its progress.
         if !batch.is_counted_in(&self.live_batches) {
             return Err(SubmitError::OtherEngine);
         }
-        let (first, tell) = batch.append(works)?;
-        if tell {
-            // The inbox has room for every batch that lives, and each is in it once at most.
-            let full = self.inbox.push(Arc::clone(&batch.shared)).is_err();
-            debug_assert!(!full, "more batches than are counted");
+        let (first, lanes) = batch.append(works)?;
+        for lane in lanes.iter() {
+            if let Some(opened) = self.devices.get(usize::from(lane))
+                && batch.shared.link(lane)
+            {
+                // An inbox has room for every batch that lives, and each is in it once at most.
+                let full = opened.inbox.push(Arc::clone(&batch.shared)).is_err();
+                debug_assert!(!full, "more batches than are counted");
+            }
         }
         Ok(first)
     }
 
-    /// What the lane has done; as of its last turn.
+    /// What the lanes have done, all together; as of their last turns.
     pub fn counters(&self) -> EngineCounters {
-        self.counters.read()
+        self.devices().map(|device| device.counters()).fold(EngineCounters::default(), EngineCounters::plus)
     }
 
-    /// What the model has seen of it.
+    /// What the first device, a model, has seen of it.
     pub fn model_counters(&self) -> Option<ModelCounters> {
-        lock(&self.device).as_ref().map(|device| device.model.counters())
+        self.first().model_counters()
     }
 
     /// What the host last said when it failed the store of a model, such as `the file disk.img: No space left on device`; `None`: it
-    /// never did, or the device is no model.
+    /// never did, or the devices are no models.
     pub fn store_error(&self) -> Option<String> {
-        lock(&self.device).as_ref().and_then(|device| device.model.store_error())
+        self.devices().find_map(|device| device.store_error())
     }
 
-    /// What a driver must never do and this one did, as the model recorded it. Empty, or there is a mistake in
+    /// What a driver must never do and this one did, as the models recorded it. Empty, or there is a mistake in
     /// Tentpeg.
     pub fn violations(&self) -> Vec<Violation> {
-        lock(&self.device).as_ref().map(|device| device.model.violations()).unwrap_or_default()
+        self.devices().flat_map(|device| device.violations()).collect()
     }
 
-    /// What a model can be made to do wrong.
+    /// What the first device, a model, can be made to do wrong.
     pub fn faults(&self) -> Option<Faults> {
-        lock(&self.device).as_ref().map(|device| device.model.faults())
+        self.first().faults()
     }
 
-    /// How often each step of recovery was taken.
+    /// How often each step of recovery was taken for the first device.
     pub fn recovery_counters(&self) -> Option<RecoveryCounters> {
-        lock(&self.device).as_ref().map(|device| device.controller.recovery_counters())
+        self.first().recovery_counters()
     }
 
-    /// The controller's SMART / Health Information.
+    /// The SMART / Health Information of the first device.
     ///
     /// # Errors
     /// [`ControllerError`] when the controller does not answer.
     pub fn smart_log(&self) -> Result<SmartLog, ControllerError> {
-        match &mut *lock(&self.device) {
-            Some(device) => device.controller.smart_log(),
-            None => unreachable!("the device is taken only by closing, which owns the engine"),
-        }
+        self.first().smart_log()
     }
 
-    /// Closes an engine whose lane has a thread.
+    /// Closes an engine whose lanes have threads.
     ///
     /// # Errors
-    /// [`ControllerError`] when the controller did not stop in the orderly way. It is closed all the same.
+    /// [`ControllerError`] when a controller did not stop in the orderly way: the first one. It is closed all the same.
     pub fn close(mut self) -> Result<(), ControllerError> {
-        let lane = self.lane.take().and_then(LaneThread::stop);
-        self.shut_down(lane)
+        let ports = self.stop_threads();
+        self.shut_down(ports)
     }
 
     /// Closes an engine whose lane the caller drives.
@@ -357,36 +411,75 @@ impl Engine {
     /// # Errors
     /// As [`close`](Self::close).
     pub fn close_with(mut self, lane: Lane) -> Result<(), ControllerError> {
-        self.shut_down(Some(lane))
+        self.shut_down(lane.into_ports())
     }
 
-    /// Stop I/O, then the queues, then the controller; regions go last, with the engine (invariant 3).
-    fn shut_down(&mut self, lane: Option<Lane>) -> Result<(), ControllerError> {
-        if lane.is_none() {
+    /// The ports of lanes with threads, but for those of threads that panicked.
+    fn stop_threads(&mut self) -> Vec<Port> {
+        let stopped: Vec<Lane> = self.lanes.drain(..).filter_map(LaneThread::stop).collect();
+        stopped.into_iter().flat_map(Lane::into_ports).collect()
+    }
+
+    /// Stop I/O, then the queues, then the controllers; regions go last, with the engine (invariant 3).
+    fn shut_down(&mut self, mut ports: Vec<Port>) -> Result<(), ControllerError> {
+        let mut closed = Ok(());
+        for (number, opened) in self.devices.iter().enumerate() {
+            let port = ports.iter_mut().find(|port| port.device() == number);
+            closed = closed.and(opened.shut_down(port, self.drain_timeout));
+        }
+        closed
+    }
+}
+
+impl Opened {
+    fn shut_down(&self, port: Option<&mut Port>, drain_timeout: Duration) -> Result<(), ControllerError> {
+        if port.is_none() {
             // Before the device is taken: a lane that finds none knows then that it must wait for the end.
             self.closing.begin();
         }
         let Some(mut device) = lock(&self.device).take() else { return Ok(()) };
-        let Some(mut lane) = lane else {
-            let stopped = device.controller.shutdown();
+        let Some(port) = port else {
+            let stopped = device.shutdown();
             self.closing.finish();
             return stopped;
         };
-        if lane.drain(self.config.drain_timeout) {
-            let deleted = device.controller.delete_queue_pair(lane.pair());
-            return device.controller.shutdown().and(deleted);
+        if port.drain(drain_timeout) {
+            let deleted = device.controller.delete_queue_pair(port.pair());
+            return device.shutdown().and(deleted);
         }
         // Commands that do not end: the end of the controller's reach ends them, and only then are their tasks told.
         let ended = device.controller.stop_reach();
-        lane.abandon_after(&ended);
-        device.controller.shutdown()
+        port.abandon_after(&ended);
+        device.shutdown()
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        let lane = self.lane.take().and_then(LaneThread::stop);
+        let ports = self.stop_threads();
         // Who wants to know closes.
-        let _ = self.shut_down(lane);
+        let _ = self.shut_down(ports);
     }
+}
+
+/// By what a device does what it need not have a command for, and the zeroes that are written where it has no Write
+/// Zeroes.
+fn means(info: &DeviceInfo, held: &Held) -> Result<(Means, Option<Memory>), MemoryError> {
+    let limits = info.limits;
+    let optional = held.controller.limits().optional;
+    let (zeroes, memory) = match write_zeroes(&held.controller, &held.namespace, &limits) {
+        Some((most, deallocate)) => (Zeroes::Command { most, deallocate }, None),
+        None => {
+            let memory = HostMemory::allocate(ZEROES.max(limits.page_size() as usize))?;
+            let region = Arc::new(held.clock.function().dma().register(memory, Access::DEVICE_READS)?);
+            let (iova, len) = (region.iova(), region.range().len());
+            (Zeroes::Writes { iova, len }, Some(Memory { region }))
+        }
+    };
+    let deallocation = if optional.oncs.contains(Oncs::DATASET_MANAGEMENT) {
+        u64::from(optional.max_range_blocks).min(optional.max_dataset_blocks)
+    } else {
+        0
+    };
+    Ok((Means { zeroes, deallocation, staging: Means::staging(&limits) }, memory))
 }

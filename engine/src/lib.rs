@@ -1,7 +1,8 @@
-//! Tentpeg's engine: it owns a block device and moves blocks between it and registered memory, in TENT's vocabulary.
+//! Tentpeg's engine: it owns block devices and moves blocks between them and registered memory, in TENT's vocabulary.
 //!
-//! An [`Engine`] opens a device by URI, with one [`Lane`]: a thread, or the caller's own. Requests go into a
-//! [`Batch`], each becomes a task, and each task ends once, with its full length or none.
+//! An [`Engine`] opens a device by URI, or several ([`Devices`]), each with a [`Lane`]: a thread, or the caller's own.
+//! Requests name a [`Segment`] and go into a [`Batch`], each becomes a task, and each task ends once, with its full length
+//! or none.
 //!
 //! ```
 //! use std::time::Duration;
@@ -38,6 +39,7 @@ mod engine;
 pub mod foreign;
 pub mod label;
 mod lane;
+mod lanes;
 pub mod link;
 mod memory;
 pub mod ownership;
@@ -52,10 +54,11 @@ pub use admission::RequestError;
 pub use batch::{Batch, BatchStatus, NoSuchTask, SubmitError, WaitError};
 pub use byte_size::{ByteSize, ByteSizeError};
 pub use counters::EngineCounters;
-pub use device::{FileStoreError, OpenError};
-pub use engine::{DeviceInfo, Engine, EngineConfig, LaneMode, TooManyBatches};
+pub use device::{Device, DeviceInfo, Devices, FileStoreError, OpenError};
+pub use engine::{Engine, EngineConfig, EngineDevice, LaneMode, TooManyBatches};
 pub use lane::Lane;
+pub use lanes::MAX_DEVICES;
 pub use memory::{Memory, MemoryError};
 pub use request::{OpCode, Request, SegmentId, TransferState, TransferStatus};
-pub use segment::Segment;
+pub use segment::{BlockExtent, Durability, LayoutError, MemberLayout, Segment, SegmentLayout};
 pub use uri::{DeviceUri, ModelUri, StoreUri, UriError};

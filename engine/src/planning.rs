@@ -3,16 +3,19 @@
 //! A command covers one range of logical blocks and any number of memory extents. So a task longer than a command may
 //! carry is cut, and tasks that follow each other on the device are joined, up to what `Limits` allows, when their
 //! memory can stand in one PRP list: every inner seam on a memory page. That is the normal case of a paged KV cache,
-//! where a block is contiguous on the device and scattered in memory.
+//! where a block is contiguous on the device and scattered in memory. Tasks that are no transfers are planned in
+//! [`spread`].
+
+pub(crate) mod spread;
 
 use tentpeg_driver::queue::{Extent, Limits};
 use tentpeg_driver::spec::ZeroesBased;
 use tentpeg_driver::spec::command::Sqe;
 
 use crate::OpCode;
-use crate::admission::Admitted;
 use crate::batch::Shared;
-use crate::task::Work;
+use crate::segment::Durability;
+use crate::task::{Head, Transfer};
 
 /// The most extents of a command: a page each would be 2 MiB.
 pub(crate) const MAX_EXTENTS: usize = 512;
@@ -31,6 +34,8 @@ pub(crate) struct Cursor {
 pub(crate) struct Step {
     /// The command, without CID and PRPs.
     pub(crate) sqe: Sqe,
+    /// What its tasks are.
+    pub(crate) head: Head,
     /// The first task that it serves.
     pub(crate) first: u32,
     /// How many consecutive tasks it serves.
@@ -41,8 +46,19 @@ pub(crate) struct Step {
     pub(crate) next: Cursor,
 }
 
-/// Plans the next command from `cursor` on, before `tail`. Its memory is put into `extents`. `None` when a task needs
-/// no command or there is none; the caller looks at the task itself then.
+/// What a lane plans by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ground {
+    /// The lane's number, and the device's.
+    pub(crate) lane: u8,
+    pub(crate) nsid: u32,
+    pub(crate) limits: Limits,
+    /// Whether the device has a volatile write cache: only then durability is a matter.
+    pub(crate) volatile: bool,
+}
+
+/// Plans the next command from `cursor` on, before `tail`. Its memory is put into `extents`. `None` when there is no
+/// task, or one that is no transfer of this lane; the caller looks at the task itself then.
 ///
 /// With `alone` a command serves one task only.
 // Always: a call and the return of a whole `Step` through memory cost 50 instructions a command.
@@ -52,19 +68,13 @@ pub(crate) fn next_command(
     cursor: Cursor,
     tail: u32,
     alone: bool,
-    nsid: u32,
-    limits: &Limits,
+    ground: &Ground,
     extents: &mut Vec<Extent>,
 ) -> Option<Step> {
     extents.clear();
-    let first = match batch.task(cursor.task)?.work() {
-        Work::Transfer(first) => first,
-        Work::Flush => {
-            let next = Cursor { task: cursor.task + 1, planned: 0 };
-            return Some(Step { sqe: Sqe::flush(nsid), first: cursor.task, tasks: 1, bytes: 0, next });
-        }
-        Work::Nothing => return None,
-    };
+    let task = batch.task(cursor.task)?;
+    let first = task.transfer(task.head()).filter(|first| first.head.lane() == ground.lane)?;
+    let limits = &ground.limits;
     let max = limits.max_transfer();
     let left = first.length.checked_sub(cursor.planned)?;
     let mut bytes = left.min(max);
@@ -79,8 +89,12 @@ pub(crate) fn next_command(
     if !alone && next.planned == 0 {
         while next.task < tail && extents.len() < MAX_EXTENTS {
             let Some(task) = batch.task(next.task) else { break };
-            let Work::Transfer(follower) = task.work() else { break };
-            if !joins(&first, slba, bytes, &follower, max, limits, extents) {
+            // One segment, one lane, one direction and one durability: all of that is in the head.
+            if task.head() != first.head {
+                break;
+            }
+            let Some(follower) = task.transfer(first.head) else { break };
+            if !joins(slba, bytes, &follower, max, limits, extents) {
                 break;
             }
             bytes += follower.length;
@@ -88,41 +102,42 @@ pub(crate) fn next_command(
         }
     }
     let nlb = ZeroesBased::<u16>::from_count((bytes >> limits.lba_shift()) as u32)?;
-    let sqe = match first.opcode {
-        OpCode::Read => Sqe::read(nsid, slba, nlb),
-        OpCode::Write => Sqe::write(nsid, slba, nlb),
+    let sqe = match first.head.opcode() {
+        OpCode::Read => Sqe::read(ground.nsid, slba, nlb),
+        OpCode::Write => {
+            let fua = ground.volatile && first.head.durability() == Durability::Fua;
+            Sqe::write(ground.nsid, slba, nlb).with_fua(fua)
+        }
     };
     let tasks = next.task - cursor.task + u32::from(next.planned != 0);
-    Some(Step { sqe, first: cursor.task, tasks, bytes, next })
+    Some(Step { sqe, head: first.head, first: cursor.task, tasks, bytes, next })
 }
 
 /// Whether `follower` can be the next part of a command that starts at `slba` and has `bytes`; its memory is added to
 /// `extents` then.
 #[inline]
-fn joins(
-    first: &Admitted,
-    slba: u64,
-    bytes: u64,
-    follower: &Admitted,
-    max: u64,
-    limits: &Limits,
-    extents: &mut Vec<Extent>,
-) -> bool {
-    let goes_on = follower.opcode == first.opcode && follower.slba == slba + (bytes >> limits.lba_shift());
+fn joins(slba: u64, bytes: u64, follower: &Transfer, max: u64, limits: &Limits, extents: &mut Vec<Extent>) -> bool {
+    let goes_on = follower.slba == slba + (bytes >> limits.lba_shift());
     if !goes_on || bytes.checked_add(follower.length).is_none_or(|sum| sum > max) {
         return false;
     }
+    append(Extent { iova: follower.iova, len: follower.length }, limits, extents)
+}
+
+/// Adds memory to that of a command, where PRPs can name the whole. Whether it was added.
+#[inline]
+fn append(memory: Extent, limits: &Limits, extents: &mut Vec<Extent>) -> bool {
     let Some(last) = extents.last_mut() else { return false };
-    if last.iova.checked_add(last.len) == Some(follower.iova) {
+    if last.iova.checked_add(last.len) == Some(memory.iova) {
         // Contiguous in memory too: no seam at all.
-        last.len += follower.length;
+        last.len += memory.len;
         return true;
     }
-    let seam = (last.iova.get() + last.len) | follower.iova.get();
+    let seam = (last.iova.get() + last.len) | memory.iova.get();
     if seam & (limits.page_size() - 1) != 0 {
         return false;
     }
-    extents.push(Extent { iova: follower.iova, len: follower.length });
+    extents.push(memory);
     true
 }
 

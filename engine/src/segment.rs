@@ -1,23 +1,87 @@
 //! Segments: what requests name as their target.
+//!
+//! A segment is bytes from 0 to its capacity, and a map that says on which device each of its blocks lies. Layouts come
+//! from outside ([`SegmentLayout`]); what they say is checked here, once, before anything is served.
 
-use crate::SegmentId;
+mod layout;
+mod map;
+
 use tentpeg_driver::queue::Limits;
 
-/// A range of a namespace that requests can name.
+pub(crate) use layout::check_disjoint;
+pub use layout::{BlockExtent, Durability, LayoutError, MemberLayout, SegmentLayout};
+pub(crate) use map::{Piece, SegmentMap};
+
+use crate::SegmentId;
+
+/// The most segments of an engine.
+pub(crate) const MAX_SEGMENTS: usize = 1 << 16;
+
+/// A segment that requests can name.
 #[derive(Debug, Clone)]
 pub struct Segment {
-    /// Its number.
+    /// Its number, from 1 on in the order of the layouts.
     pub id: SegmentId,
-    /// Its name.
-    pub name: String,
-    /// The namespace that it lies in.
-    pub nsid: u32,
-    /// Its first logical block.
-    pub first_lba: u64,
+    /// What it was opened by.
+    pub layout: SegmentLayout,
     /// Its length in bytes, a multiple of the block.
     pub capacity: u64,
-    /// Whether requests may write it.
+    /// Bytes of a logical block.
+    pub lba_size: u64,
+    /// Whether requests may write it: every device of it may be written.
     pub writable: bool,
-    /// What fits into a command on its namespace.
-    pub limits: Limits,
+    /// Whether its blocks can be deallocated: every device of it has Dataset Management.
+    pub deallocates: bool,
+    /// Whether blocks that were deallocated read as zeroes (DLFEAT of every device of it says so). Else they read as
+    /// before, or as anything.
+    pub deallocated_is_zero: bool,
+    pub(crate) lba_shift: u32,
+    pub(crate) map: SegmentMap,
+    /// The device and first block where it is one extent: the way of most requests.
+    pub(crate) single: Option<(u8, u64)>,
+}
+
+/// What a segment must know of a device.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DeviceTraits {
+    pub(crate) limits: Limits,
+    pub(crate) writable: bool,
+    pub(crate) deallocates: bool,
+    pub(crate) deallocated_is_zero: bool,
+}
+
+impl Segment {
+    pub(crate) fn new(id: SegmentId, layout: SegmentLayout, devices: &[DeviceTraits]) -> Result<Self, LayoutError> {
+        let limits: Vec<Limits> = devices.iter().map(|device| device.limits).collect();
+        let map = SegmentMap::new(&layout, &limits)?;
+        let members = || map.devices().iter().filter_map(|device| devices.get(usize::from(device)));
+        // The map has checked that there is a member, and that all have blocks of one size.
+        let lba_shift = members().next().map_or(0, |device| device.limits.lba_shift());
+        Ok(Self {
+            id,
+            capacity: map.blocks() << lba_shift,
+            lba_size: 1 << lba_shift,
+            writable: members().all(|device| device.writable),
+            deallocates: members().all(|device| device.deallocates),
+            deallocated_is_zero: members().all(|device| device.deallocated_is_zero),
+            lba_shift,
+            single: map.single(),
+            layout,
+            map,
+        })
+    }
+
+    /// Bytes of a chunk, where it is a stripe.
+    pub fn chunk(&self) -> Option<u64> {
+        self.map.chunk().map(|blocks| blocks << self.lba_shift)
+    }
+}
+
+/// All segments of `layouts` over these devices; numbers count from 1 in their order.
+pub(crate) fn open_all(layouts: Vec<SegmentLayout>, devices: &[DeviceTraits]) -> Result<Vec<Segment>, LayoutError> {
+    if !(1..=MAX_SEGMENTS).contains(&layouts.len()) {
+        return Err(LayoutError::Segments { count: layouts.len(), max: MAX_SEGMENTS });
+    }
+    check_disjoint(&layouts)?;
+    (1..).zip(layouts).map(|(id, layout)| Segment::new(SegmentId(id), layout, devices)).collect()
 }

@@ -1,5 +1,5 @@
-//! What Tentpeg's tests share: the list of device tests, the order of the house, the bodies of the fuzz targets, and
-//! the workloads whose instructions are counted.
+//! What Tentpeg's tests share: the list of device tests, the order of the house, chaos, the randomised test of segments,
+//! the bodies of the fuzz targets, and the workloads whose instructions are counted.
 
 pub mod architecture;
 pub mod chaos;
@@ -7,3 +7,4 @@ pub mod device_tests;
 pub mod fuzz;
 pub mod gpu;
 pub mod instructions;
+pub mod segments;

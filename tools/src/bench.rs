@@ -249,7 +249,7 @@ fn report_of(
         errors: measured.errors,
         plots: Plots {
             block_bytes: Some(plan.block),
-            segment: engine.segments()[0].name.clone(),
+            segment: engine.segments()[0].layout.name.clone(),
             timeline: measured.timeline,
             latency: measured.latency.distribution(),
             latency_of: "a request: from the submit of its group until it was seen to have ended",

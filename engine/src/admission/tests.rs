@@ -8,6 +8,8 @@ use tentpeg_driver::spec::identify::{IdentifyNamespace, LbaFormat};
 use tentpeg_driver::spec::registers::Cap;
 
 use super::*;
+use crate::lanes::LaneSet;
+use crate::segment::{BlockExtent, DeviceTraits, MemberLayout, SegmentLayout};
 
 fn limits(lbads: u8, nsze: u64) -> Limits {
     let cap = Cap::from_bits(0).with_mqes(ZeroesBased::<u16>::from_raw(127));
@@ -18,8 +20,16 @@ fn limits(lbads: u8, nsze: u64) -> Limits {
 
 /// A segment of `blocks` that starts at block `first_lba` of a namespace that goes on behind it.
 fn segment(id: u64, lbads: u8, first_lba: u64, blocks: u64, writable: bool) -> Segment {
-    let limits = limits(lbads, first_lba.saturating_add(blocks).saturating_add(1000));
-    Segment { id: SegmentId(id), name: "test".into(), nsid: 1, first_lba, capacity: blocks << lbads, writable, limits }
+    let extent = BlockExtent { slba: first_lba, blocks };
+    let mut layout = SegmentLayout::whole("test", 0, blocks);
+    layout.members[0].extents = vec![extent];
+    open(id, layout, lbads, first_lba.saturating_add(blocks).saturating_add(1000), writable)
+}
+
+fn open(id: u64, layout: SegmentLayout, lbads: u8, nsze: u64, writable: bool) -> Segment {
+    let traits =
+        DeviceTraits { limits: limits(lbads, nsze), writable, deallocates: writable, deallocated_is_zero: true };
+    Segment::new(SegmentId(id), layout, &[traits; 3]).unwrap()
 }
 
 fn region(address: u64, len: u64, iova: u64, access: Access) -> RegionEntry {
@@ -48,12 +58,15 @@ const GOOD: Request =
 #[test]
 fn what_is_right_is_admitted_at_its_place() {
     let admit = |request| admit(&request, &segments(), &regions());
-    let iova = |value| Iova::new(value).unwrap();
-    assert_eq!(admit(GOOD), Ok(Admitted { opcode: OpCode::Read, slba: 102, iova: iova(0x70_0000), length: 4096 }));
+    let transfer = |opcode, segment, slba, iova, length| {
+        let head = Head::transfer(opcode, Durability::None, 0, segment);
+        Ok(Work::Transfer(Transfer { head, slba, iova: Iova::new(iova).unwrap(), length }))
+    };
+    assert_eq!(admit(GOOD), transfer(OpCode::Read, 0, 102, 0x70_0000, 4096));
     let last = Request { target_offset: 15 * 4096, source: 0x1_7000, opcode: OpCode::Write, ..GOOD };
-    assert_eq!(admit(last), Ok(Admitted { opcode: OpCode::Write, slba: 115, iova: iova(0x90_3000), length: 4096 }));
+    assert_eq!(admit(last), transfer(OpCode::Write, 0, 115, 0x90_3000, 4096));
     let small = Request { target_id: SegmentId(3), target_offset: 512, length: 1024, source: 0x1_0004, ..GOOD };
-    assert_eq!(admit(small), Ok(Admitted { opcode: OpCode::Read, slba: 8, iova: iova(0x70_0004), length: 1024 }));
+    assert_eq!(admit(small), transfer(OpCode::Read, 2, 8, 0x70_0004, 1024));
     assert!(admit(Request { target_offset: 0, length: 0x4000, ..GOOD }).is_ok(), "the whole of a region");
     assert!(admit(Request { source: 0x3_0000, ..GOOD }).is_ok(), "reading into what devices may write");
     assert!(admit(Request { source: 0x5_0000, opcode: OpCode::Write, ..GOOD }).is_ok(), "writing what they may read");
@@ -171,7 +184,7 @@ proptest! {
         let (offset, long, address) = (u128::from(target_offset), u128::from(length), u128::from(source));
         let target = segments.iter().find(|segment| segment.id.0 == target_id);
         let in_segment = target.is_some_and(|segment| {
-            let block = 1u128 << segment.limits.lba_shift();
+            let block = u128::from(segment.lba_size);
             long != 0 && long % block == 0 && offset % block == 0 && offset + long <= u128::from(segment.capacity)
                 && (!write || segment.writable)
         });
@@ -183,15 +196,113 @@ proptest! {
         let expected = (in_segment && address % 4 == 0).then_some(home).flatten();
 
         match (admit(&request, &segments, &table), expected, target) {
-            (Ok(admitted), Some(home), Some(segment)) => {
-                prop_assert_eq!((admitted.opcode, admitted.length), (opcode, length));
+            (Ok(Work::Transfer(admitted)), Some(home), Some(segment)) => {
+                let extent = segment.layout.members[0].extents[0];
+                prop_assert_eq!((admitted.head.opcode(), admitted.length), (opcode, length));
+                prop_assert_eq!(admitted.head.segment() as u64 + 1, target_id);
                 prop_assert_eq!(admitted.iova.get(), home.iova.get() + (source - home.address));
-                let byte = (u128::from(admitted.slba) - u128::from(segment.first_lba)) << segment.limits.lba_shift();
+                let byte = (u128::from(admitted.slba) - u128::from(extent.slba)) << segment.lba_shift;
                 prop_assert_eq!(byte, offset);
-                prop_assert!(u128::from(admitted.slba) + (long >> segment.limits.lba_shift()) <= u128::from(segment.limits.nsze()));
+                prop_assert!(u128::from(admitted.slba) + (long >> segment.lba_shift) <= u128::from(extent.slba) + u128::from(extent.blocks));
             }
             (Err(_), None, _) => {}
             (outcome, expected, _) => prop_assert!(false, "{:?}: {:?}, but the reference says {:?}", request, outcome, expected),
         }
     }
+}
+
+/// A stripe of three, two blocks of 512 a chunk, opened for unaligned reads.
+fn striped() -> Segment {
+    let members = (0..3).map(|device| MemberLayout { device, extents: vec![BlockExtent { slba: 10, blocks: 8 }] });
+    let layout = SegmentLayout {
+        members: members.collect(),
+        chunk: 1024,
+        unaligned_reads: true,
+        durability: Durability::Flush,
+        ..SegmentLayout::whole("striped", 0, 0)
+    };
+    open(1, layout, 9, 100, true)
+}
+
+#[test]
+fn a_request_of_a_stripe_goes_where_its_chunks_are() {
+    let admit = |target_offset, length, source| {
+        let request = Request { target_offset, length, source, ..GOOD };
+        admit(&request, &[striped()], &regions())
+    };
+    let on = |device| Head::transfer(OpCode::Read, Durability::Flush, device, 0);
+    let iova = Iova::new(0x70_0000).unwrap();
+    assert_eq!(
+        admit(512, 512, 0x1_0000),
+        Ok(Work::Transfer(Transfer { head: on(0), slba: 11, iova, length: 512 })),
+        "within a chunk"
+    );
+    assert_eq!(
+        admit(5 * 1024, 1024, 0x1_0000),
+        Ok(Work::Transfer(Transfer { head: on(2), slba: 12, iova, length: 1024 })),
+        "a chunk of the second round"
+    );
+    let spread = |operation, lanes: &[u8], offset, memory, length| {
+        let head = Head::spread(operation, Durability::Flush, 0);
+        let lanes = lanes.iter().copied().collect::<LaneSet>();
+        Ok(Work::Spread(Spread { head, lanes, offset, memory, length }))
+    };
+    assert_eq!(admit(512, 1024, 0x1_0000), spread(Operation::Read, &[0, 1], 512, 0x70_0000, 1024));
+    assert_eq!(admit(0, 12 * 1024, 0x1_0000), spread(Operation::Read, &[0, 1, 2], 0, 0x70_0000, 12 * 1024));
+    // Any byte, any length, any address; by the address, as the processor copies.
+    assert_eq!(admit(1023, 1, 0x1_0001), spread(Operation::StagedRead, &[0], 1023, 0x1_0001, 1));
+    assert_eq!(admit(1023, 2, 0x1_0001), spread(Operation::StagedRead, &[0, 1], 1023, 0x1_0001, 2));
+    assert_eq!(admit(0, 512, 0x1_0002), spread(Operation::StagedRead, &[0], 0, 0x1_0002, 512));
+}
+
+#[test]
+fn what_an_unaligned_read_may_not_be() {
+    let segments = [striped()];
+    let message = |request: Request| admit(&request, &segments, &regions()).unwrap_err().to_string();
+    let odd = Request { target_offset: 1, length: 3, ..GOOD };
+    assert!(admit(&odd, &segments, &regions()).is_ok());
+    assert!(message(Request { opcode: OpCode::Write, ..odd }).starts_with("length 3 must be a multiple of the block"));
+    assert!(message(Request { length: 0, ..odd }).starts_with("length 0 must be"));
+    let capacity = segments[0].capacity;
+    assert_eq!(capacity, 12 * 1024);
+    assert!(message(Request { target_offset: capacity - 2, ..odd }).contains("leaves the segment, which has 12288"));
+    assert!(message(Request { target_offset: u64::MAX, ..odd }).contains("leaves the segment"));
+    assert!(message(Request { source: 0x5_0001, ..odd }).contains("was registered for Access(DEVICE_READS)"));
+    assert!(message(Request { source: 0x1_7fff, ..odd }).contains("leaves its region"));
+    assert!(
+        message(Request { opcode: OpCode::Write, source: 0x1_0002, target_offset: 0, length: 512, ..GOOD })
+            .contains("must be a multiple of 4")
+    );
+}
+
+#[test]
+fn ranges_are_held_to_the_same_rules() {
+    let segments = [striped(), segment(2, 12, 100, 16, false), segment(3, 9, 7, 16, true)];
+    let range =
+        |operation, segment, offset, length| admit_range(operation, SegmentId(segment), offset, length, &segments);
+    let head = Head::spread(Operation::Zeroes, Durability::Flush, 0);
+    let lanes = LaneSet::first(3);
+    assert_eq!(
+        range(Operation::Zeroes, 1, 512, 4096,),
+        Ok(Work::Spread(Spread { head, lanes, offset: 512, memory: 0, length: 4096 }))
+    );
+    assert!(range(Operation::Deallocate, 3, 512, 512).is_ok());
+    for (segment, offset, length, message) in [
+        (0, 0, 512, "target_id 0 is no open segment"),
+        (4, 0, 512, "target_id 4 is no open segment"),
+        (1, 1, 512, "target_offset 1 must be a multiple of the block of 512 bytes"),
+        (1, 0, 0, "length 0 must be a multiple of the block of 512 bytes, and not 0"),
+        (1, 12288, 512, "target_offset 12288 with length 512 leaves the segment, which has 12288 bytes"),
+    ] {
+        for operation in [Operation::Zeroes, Operation::Deallocate] {
+            assert_eq!(range(operation, segment, offset, length).unwrap_err().to_string(), message);
+        }
+    }
+    assert_eq!(range(Operation::Zeroes, 2, 0, 4096), Err(RequestError::ReadOnly));
+    let mut without = striped();
+    without.deallocates = false;
+    let refused = admit_range(Operation::Deallocate, SegmentId(1), 0, 512, &[without]).unwrap_err().to_string();
+    assert_eq!(refused, "target_id 1 lies on a device without Dataset Management (ONCS): write zeroes instead");
+    assert!(admit_flush(SegmentId(3), &segments).is_ok());
+    assert_eq!(admit_flush(SegmentId(4), &segments), Err(RequestError::NoSegment { target_id: SegmentId(4) }));
 }

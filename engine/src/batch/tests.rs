@@ -6,29 +6,34 @@ use std::thread;
 use tentpeg_driver::dma::Iova;
 
 use super::*;
-use crate::admission::Admitted;
+use crate::segment::Durability;
+use crate::task::{Head, Outcome, Transfer};
 use crate::{OpCode, SegmentId};
 
 const VALID: Result<Work, RequestError> =
-    Ok(Work::Transfer(Admitted { opcode: OpCode::Read, slba: 0, iova: Iova::new(4096).unwrap(), length: 4096 }));
+    Ok(Work::Transfer(Transfer { head: HEAD, slba: 0, iova: Iova::new(4096).unwrap(), length: 4096 }));
+const HEAD: Head = Head::transfer(OpCode::Read, Durability::None, 0, 0);
 const INVALID: Result<Work, RequestError> = Err(RequestError::NoSegment { target_id: SegmentId(9) });
 
 fn batch() -> Batch {
     let live = Arc::new(AtomicUsize::new(1));
-    Batch::new(4, Arc::default(), live)
+    Batch::new(4, 1, Arc::default(), live)
 }
 
 /// Ends a task as a lane does.
 fn end(batch: &Batch, task: u32) {
-    let state = batch.shared.task(task).unwrap().part_ended(Status::SUCCESS).unwrap();
-    batch.shared.count_ended(state == TransferState::Completed);
+    let state = batch.shared.task(task).unwrap().part_ended(Outcome::SUCCESS).unwrap();
+    batch.shared.count_ended(0, state == TransferState::Completed);
 }
 
 #[test]
 fn valid_and_refused_tasks_are_told_apart_and_counted() {
     let batch = batch();
-    assert_eq!(batch.append([VALID, INVALID, VALID].into_iter()), Ok((0, true)));
-    assert_eq!(batch.append([INVALID].into_iter()), Ok((3, false)), "the lane is about to look at it anyway");
+    assert_eq!(batch.append([VALID, INVALID, VALID].into_iter()), Ok((0, LaneSet::one(0))));
+    assert_eq!(batch.append([INVALID].into_iter()), Ok((3, LaneSet::one(0))));
+    assert!(batch.shared.link(0) && !batch.shared.link(0), "once, until the lane has looked");
+    batch.shared.unlink(0);
+    assert!(batch.shared.link(0));
     assert_eq!(batch.overall(), BatchStatus { tasks: 4, ended: 2, unsuccessful: 2 });
     let states: Vec<_> = (0..4).map(|task| batch.status(task).unwrap().state).collect();
     use TransferState::{Invalid, Pending};
@@ -56,7 +61,7 @@ fn a_task_that_does_not_exist_is_said_to_be_so() {
 #[test]
 fn an_empty_batch_is_finished() {
     assert!(batch().overall().is_finished());
-    assert_eq!(batch().append(std::iter::empty()), Ok((0, false)));
+    assert_eq!(batch().append(std::iter::empty()), Ok((0, LaneSet::default())));
     assert!(batch().wait(Duration::ZERO).is_ok());
 }
 
@@ -64,7 +69,7 @@ fn an_empty_batch_is_finished() {
 #[test]
 fn the_lane_announces_an_end_that_is_refused_tasks_too() {
     let batch = batch();
-    assert_eq!(batch.append([INVALID].into_iter()), Ok((0, true)), "the lane is told");
+    assert_eq!(batch.append([INVALID].into_iter()), Ok((0, LaneSet::one(0))), "the lane is told");
     let seen = batch.shared.progress.now();
     batch.shared.settle();
     assert_ne!(batch.shared.progress.now(), seen);
@@ -72,6 +77,45 @@ fn the_lane_announces_an_end_that_is_refused_tasks_too() {
     let seen = batch.shared.progress.now();
     batch.shared.settle();
     assert_eq!(batch.shared.progress.now(), seen, "one is pending");
+}
+
+fn of_lane(lane: u8) -> Result<Work, RequestError> {
+    let head = Head::transfer(OpCode::Read, Durability::None, lane, 0);
+    Ok(Work::Transfer(Transfer { head, slba: 0, iova: Iova::new(4096).unwrap(), length: 4096 }))
+}
+
+#[test]
+fn each_lane_is_told_of_its_tasks_and_all_of_refused_ones() {
+    let batch = Batch::new(4, 3, Arc::default(), Arc::new(AtomicUsize::new(1)));
+    let lanes = |works: &[Result<Work, RequestError>]| {
+        let (_, lanes) = batch.append(works.iter().copied()).unwrap();
+        lanes.iter().collect::<Vec<_>>()
+    };
+    assert_eq!(lanes(&[of_lane(2), of_lane(0), of_lane(2)]), [0, 2]);
+    assert_eq!(lanes(&[of_lane(1)]), [1]);
+    assert_eq!(lanes(&[of_lane(1), INVALID]), [0, 1, 2]);
+    assert!(batch.shared.link(1) && batch.shared.link(2), "each has a link of its own");
+    assert_eq!(batch.overall(), BatchStatus { tasks: 6, ended: 1, unsuccessful: 1 });
+}
+
+/// Each of two lanes ends its last task at the same moment as the other: one of them sees both ends, and tells.
+#[test]
+fn of_lanes_that_end_at_the_same_time_one_tells() {
+    for _ in 0..2_000 {
+        let batch = Batch::new(2, 2, Arc::default(), Arc::new(AtomicUsize::new(1)));
+        batch.append([of_lane(0), of_lane(1)].into_iter()).unwrap();
+        thread::scope(|scope| {
+            for lane in [0, 1] {
+                let shared = &batch.shared;
+                scope.spawn(move || {
+                    shared.count_ended(lane, true);
+                    shared.settle();
+                });
+            }
+            // Nobody tells: a wait of an hour.
+            assert!(batch.wait(Duration::from_secs(3600)).is_ok());
+        });
+    }
 }
 
 /// An iterator that says that it is longer than any batch, and is never asked for an item.

@@ -8,6 +8,7 @@
 pub mod memory;
 mod namespace;
 
+pub(crate) use namespace::write_zeroes;
 pub use namespace::{NamespaceBlocks, NamespaceBlocksError};
 
 use thiserror::Error;

@@ -117,15 +117,9 @@ impl<'a, T: Copy + Default> NamespaceBlocks<'a, T> {
         let room = limits.max_transfer().min(STAGING).max(limits.lba_size());
         let memory = HostMemory::allocate(room as usize)?;
         let staging = controller.function().dma().register(memory, Access::all())?;
-        let dlfeat = namespace.identify.dlfeat;
-        let deallocate = dlfeat.wzds() && dlfeat.drb() == 1;
-        let optional = controller.limits().optional;
-        let bytes = if deallocate { optional.max_write_zeroes_deallocate } else { optional.max_write_zeroes };
-        let most = (bytes >> limits.lba_shift()).min(MAX_BLOCKS);
-        let zeroes = if optional.oncs.contains(Oncs::WRITE_ZEROES) && most != 0 {
-            Zeroes::Command { most, deallocate }
-        } else {
-            Zeroes::Writes
+        let zeroes = match write_zeroes(controller, namespace, &limits) {
+            Some((most, deallocate)) => Zeroes::Command { most, deallocate },
+            None => Zeroes::Writes,
         };
         Ok(Self { controller, pair, nsid, limits, writable, staging, room, zeroes, clock })
     }
@@ -243,6 +237,17 @@ impl<'a, T: Copy + Default> NamespaceBlocks<'a, T> {
             }
         }
     }
+}
+
+/// The most blocks of a Write Zeroes, and whether it is to have DEAC: where deallocated blocks read as zeroes (DLFEAT).
+/// `None`: the device does not have it.
+pub(crate) fn write_zeroes(controller: &Controller, namespace: &Namespace, limits: &Limits) -> Option<(u64, bool)> {
+    let dlfeat = namespace.identify.dlfeat;
+    let deallocate = dlfeat.wzds() && dlfeat.drb() == 1;
+    let optional = controller.limits().optional;
+    let bytes = if deallocate { optional.max_write_zeroes_deallocate } else { optional.max_write_zeroes };
+    let most = (bytes >> limits.lba_shift()).min(MAX_BLOCKS);
+    (optional.oncs.contains(Oncs::WRITE_ZEROES) && most != 0).then_some((most, deallocate))
 }
 
 /// How a command ended.

@@ -1,18 +1,20 @@
-//! How a lane looks after its controller.
+//! How a port looks after its controller.
 //!
-//! With one lane the lane owns what a controller thread would: deadlines and recovery. Now and then it has the driver
-//! attend to the controller. What was interrupted is asked for again a few times, and fails after that; where the
-//! controller is given up, every task fails, and so does every later one.
+//! The port owns what a controller thread would: deadlines and recovery. Now and then it has the driver attend to the
+//! controller. What was interrupted is asked for again a few times, and fails after that; so are writes that had
+//! succeeded and waited for a Flush, as a reset may have emptied the cache they were in. Where the controller is given
+//! up, every task of the port fails, and so does every later one; other ports go on.
 
 use std::sync::TryLockError;
-use std::time::Instant;
 
 use tentpeg_driver::controller::{Attended, ControllerError};
 use tentpeg_driver::queue::{QueuePair, ReachEnded};
 use tentpeg_driver::spec::status::StatusCode;
 
-use super::{CommandTasks, Lane, again, end_part, leave};
-use crate::device::{Device, SharedDevice, lock};
+use super::CommandTasks;
+use super::port::{Port, again, end_part};
+use crate::clock::Clock;
+use crate::device::{Held, SharedDevice, lock};
 
 /// Busy turns between two looks at the clock.
 const TURNS: u32 = 256;
@@ -22,10 +24,10 @@ const INTERVAL: u32 = 10;
 /// How often a controller is recovered that fails again when it is asked for its namespace.
 const TRIES: u32 = 3;
 
-/// When the lane looks next, and whom it looks after.
+/// When the port looks next, and whom it looks after.
 pub(super) struct Watch {
     device: SharedDevice,
-    started: Instant,
+    clock: Clock,
     turns: u32,
     /// When it last looked at the controller.
     last: Option<u32>,
@@ -34,8 +36,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(device: SharedDevice) -> Self {
-        Self { device, started: Instant::now(), turns: 0, last: None, removed: false }
+    pub(super) fn new(device: SharedDevice, clock: Clock) -> Self {
+        Self { device, clock, turns: 0, last: None, removed: false }
     }
 
     /// Whether it is time to look at the clock: after some busy turns, or after any other.
@@ -44,18 +46,21 @@ impl Watch {
         self.turns = self.turns.wrapping_add(1);
         !busy || self.turns.is_multiple_of(TURNS)
     }
+
+    /// Whether the controller has been given up.
+    #[inline]
+    pub(super) fn is_removed(&self) -> bool {
+        self.removed
+    }
 }
 
-impl Lane {
+impl Port {
     /// Has the driver attend to the controller, when it is time, and deals with what that has interrupted.
     #[cold]
     pub(super) fn look_after_controller(&mut self) {
-        if self.watch.removed {
-            return self.abandon();
-        }
-        let now = self.watch.started.elapsed().as_millis() as u32;
+        let now = self.watch.clock.milliseconds();
         self.pair.set_now(now);
-        // The clock wraps after seven weeks, in which a lane may not have been turned.
+        // The clock wraps after seven weeks, in which a port may not have been turned.
         if self.watch.last.is_some_and(|last| now.wrapping_sub(last) < INTERVAL) {
             return;
         }
@@ -72,31 +77,48 @@ impl Lane {
             None => return,
         };
         drop(device);
-        if matches!(attended, Attended::Removed { .. }) {
-            self.watch.removed = true;
-            // Their memory is out of the device's reach: each can be told, and there is nobody to ask again.
-            return self.abandon();
+        match attended {
+            Attended::Fine => {}
+            Attended::Recovered { .. } => self.recovered(interrupted),
+            Attended::Removed { .. } => {
+                self.watch.removed = true;
+                // Their memory is out of the device's reach: each can be told, and there is nobody to ask again.
+                self.abandon();
+            }
         }
-        for token in interrupted {
-            let Some(slot) = self.active.get_mut(token.place as usize) else { continue };
-            let Some(entry) = slot else { continue };
+    }
+
+    /// The controller is a new one: these commands of the former one have no completion, and its cache may be lost.
+    fn recovered(&mut self, interrupted: Vec<CommandTasks>) {
+        let waited = self.durable.interrupted();
+        for token in interrupted.into_iter().chain(waited) {
+            if !token.flags.is_empty() {
+                self.special_ended(token, None);
+                continue;
+            }
+            let Self { active, alone, ground, .. } = self;
+            let Some(Some(entry)) = active.get_mut(token.place as usize) else { continue };
             entry.in_flight -= 1;
-            if !again(entry, token, None, &mut self.alone) {
+            if !again(entry, token, None, alone) {
                 for index in token.indices() {
-                    end_part(&entry.batch, index, StatusCode::COMMAND_ABORTED_BY_HOST.into());
+                    end_part(&entry.batch, ground.lane, index, StatusCode::COMMAND_ABORTED_BY_HOST.status().into());
                 }
             }
-            if entry.is_done() {
-                leave(slot, token.place, &mut self.free_places);
-            }
+            self.leave_if_done(token.place);
         }
+    }
+
+    /// Ends every task that has not ended as FAILED, those in flight by the proof that they may be.
+    pub(crate) fn abandon_after(&mut self, ended: &ReachEnded) {
+        self.pair.interrupt(ended, |_| ());
+        self.abandon();
     }
 }
 
 /// Attends to the controller. One that has been enabled anew must have the namespace still that it had: before anything
 /// is issued to it again.
 fn attend(
-    device: &mut Device,
+    device: &mut Held,
     pair: &mut QueuePair<CommandTasks>,
     now: u32,
     mut interrupted: impl FnMut(CommandTasks),
@@ -122,8 +144,9 @@ fn attend(
 
 /// Whether the controller has the namespace that plans are made for: with the identifiers that it had, and all the
 /// blocks, in the same format. A namespace may have grown.
-fn has_its_namespace(device: &mut Device) -> Result<bool, ControllerError> {
-    let (was, limits) = (&device.namespace.identify, device.limits);
+fn has_its_namespace(device: &mut Held) -> Result<bool, ControllerError> {
+    let was = &device.namespace.identify;
+    let Ok(limits) = device.namespace.limits else { return Ok(false) };
     let Some(now) = device.controller.rescan(device.namespace.nsid)? else { return Ok(false) };
     let Ok(found) = now.limits else { return Ok(false) };
     let same_format = found.lba_size() == limits.lba_size() && found.metadata() == limits.metadata();
@@ -131,16 +154,8 @@ fn has_its_namespace(device: &mut Device) -> Result<bool, ControllerError> {
     Ok(same_format && enough && (now.identify.nguid, now.identify.eui64) == (was.nguid, was.eui64))
 }
 
-impl Lane {
-    /// Ends every task that has not ended as FAILED, those in flight by the proof that they may be.
-    pub(crate) fn abandon_after(&mut self, ended: &ReachEnded) {
-        self.pair.interrupt(ended, |_| ());
-        self.abandon();
-    }
-}
-
-impl Drop for Lane {
-    /// A lane that was given back has nothing left. One that was not, a caller's or that of a thread that panicked,
+impl Drop for Port {
+    /// A port that was given back has nothing left. One that was not, a caller's or that of a thread that panicked,
     /// takes the controller with it: its tasks may end only when no device touches their memory (invariant 7).
     fn drop(&mut self) {
         self.take_in();
@@ -152,7 +167,7 @@ impl Drop for Lane {
                 let ended = device.controller.stop_reach();
                 self.pair.interrupt(&ended, |_| ());
             }
-            // The engine closes without this lane: within the deadlines of its controller that comes to an end.
+            // The engine closes without this port: within the deadlines of its controller that comes to an end.
             None => {
                 while !self.closing.is_finished() {
                     std::thread::yield_now();

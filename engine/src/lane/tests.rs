@@ -5,6 +5,7 @@ mod failures;
 mod life;
 mod order;
 mod recovery;
+mod segments;
 
 use std::path::Path;
 

@@ -12,6 +12,7 @@ use tentpeg_driver::spec::registers::Cap;
 use super::*;
 use crate::admission::RequestError;
 use crate::batch::Batch;
+use crate::task::Work;
 use crate::{OpCode, SegmentId};
 
 const NSID: u32 = 7;
@@ -25,7 +26,7 @@ fn limits(page_shift: u32, mdts: u8, lbads: u8) -> Limits {
 }
 
 fn batch(works: &[Work]) -> Batch {
-    let batch = Batch::new(works.len() as u32, Arc::default(), Arc::default());
+    let batch = Batch::new(works.len() as u32, 1, Arc::default(), Arc::default());
     let refused = RequestError::NoSegment { target_id: SegmentId(9) };
     let works = works.iter().map(|work| if *work == Work::Nothing { Err(refused) } else { Ok(*work) });
     batch.append(works).unwrap();
@@ -33,7 +34,16 @@ fn batch(works: &[Work]) -> Batch {
 }
 
 fn transfer(opcode: OpCode, slba: u64, iova: u64, length: u64) -> Work {
-    Work::Transfer(Admitted { opcode, slba, iova: Iova::new(iova).unwrap(), length })
+    of_lane(0, Durability::None, opcode, slba, iova, length)
+}
+
+fn of_lane(lane: u8, durability: Durability, opcode: OpCode, slba: u64, iova: u64, length: u64) -> Work {
+    let head = Head::transfer(opcode, durability, lane, 0);
+    Work::Transfer(Transfer { head, slba, iova: Iova::new(iova).unwrap(), length })
+}
+
+fn ground(limits: &Limits) -> Ground {
+    Ground { lane: 0, nsid: NSID, limits: *limits, volatile: true }
 }
 
 /// All commands of a batch with their memory; tasks without a command are passed as a lane passes them.
@@ -42,7 +52,7 @@ fn plan(works: &[Work], limits: &Limits) -> Vec<(Step, Vec<Extent>)> {
     let (tail, mut cursor, mut commands) = (works.len() as u32, Cursor::default(), Vec::new());
     let mut extents = Vec::new();
     while cursor.task < tail {
-        match next_command(&batch.shared, cursor, tail, false, NSID, limits, &mut extents) {
+        match next_command(&batch.shared, cursor, tail, false, &ground(limits), &mut extents) {
             Some(step) => {
                 commands.push((step, extents.clone()));
                 cursor = step.next;
@@ -86,7 +96,7 @@ fn each_reason_not_to_join() {
         (transfer(OpCode::Read, 8, 0x20_0000, 4096), 2, "the same blocks"),
         (transfer(OpCode::Read, 16, 0x20_0200, 4096), 2, "a seam inside a page"),
         (transfer(OpCode::Read, 16, 0x10_1000, 4096), 1, "memory goes on"),
-        (Work::Flush, 2, "a flush is a command of its own"),
+        (of_lane(0, Durability::Fua, OpCode::Read, 16, 0x20_0000, 4096), 2, "another segment's durability"),
         (Work::Nothing, 1, "a refused task has none"),
     ] {
         assert_eq!(plan(&[first, second], &limits).len(), commands, "{why}");
@@ -101,11 +111,43 @@ fn each_reason_not_to_join() {
 }
 
 #[test]
+fn tasks_of_other_lanes_are_no_business_of_this_one() {
+    let limits = limits(12, 9, 12);
+    let own = transfer(OpCode::Read, 0, 0x10_0000, 4096);
+    let other = of_lane(1, Durability::None, OpCode::Read, 1, 0x10_1000, 4096);
+    let batch = batch(&[other, own, other]);
+    let mut extents = Vec::new();
+    let mut next =
+        |task| next_command(&batch.shared, Cursor { task, planned: 0 }, 3, false, &ground(&limits), &mut extents);
+    assert_eq!(next(0), None);
+    assert_eq!(next(1).map(|step| (step.tasks, step.bytes)), Some((1, 4096)), "and are not joined");
+}
+
+/// FUA is asked for by the segment, and only where there is a cache.
+#[test]
+fn a_write_has_fua_where_that_means_something() {
+    let limits = limits(12, 9, 12);
+    for (durability, volatile, fua) in [
+        (Durability::None, true, false),
+        (Durability::Fua, true, true),
+        (Durability::Fua, false, false),
+        (Durability::Flush, true, false),
+    ] {
+        for opcode in [OpCode::Write, OpCode::Read] {
+            let batch = batch(&[of_lane(0, durability, opcode, 0, 0x10_0000, 4096)]);
+            let ground = Ground { volatile, ..ground(&limits) };
+            let step = next_command(&batch.shared, Cursor::default(), 1, false, &ground, &mut Vec::new()).unwrap();
+            assert_eq!(step.sqe.fua(), fua && opcode == OpCode::Write, "{durability:?}");
+        }
+    }
+}
+
+#[test]
 fn a_task_alone_is_never_joined() {
     let limits = limits(12, 5, 12);
     let batch = batch(&[transfer(OpCode::Read, 0, 0x10_0000, 4096), transfer(OpCode::Read, 1, 0x20_0000, 4096)]);
     let mut extents = Vec::new();
-    let step = next_command(&batch.shared, Cursor::default(), 2, true, NSID, &limits, &mut extents).unwrap();
+    let step = next_command(&batch.shared, Cursor::default(), 2, true, &ground(&limits), &mut extents).unwrap();
     assert_eq!((step.tasks, step.bytes, extents.len()), (1, 4096, 1));
 }
 
@@ -155,11 +197,7 @@ fn works(parts: &[Part], limits: &Limits) -> Vec<Work> {
     let mut works = Vec::new();
     for part in parts {
         let opcode = match part.kind {
-            0 => {
-                works.push(Work::Flush);
-                continue;
-            }
-            1 => {
+            0 | 1 => {
                 works.push(Work::Nothing);
                 continue;
             }
@@ -215,18 +253,15 @@ proptest! {
 
         // Every byte once, in order, at its place on both sides.
         let asked = works.iter().filter_map(|work| match work {
-            Work::Transfer(task) => Some((nvm(task.opcode), task.slba << lbads, task.iova.get(), task.length)),
-            Work::Flush => Some((NvmOpcode::FLUSH, 0, 0, 0)),
-            Work::Nothing => None,
+            Work::Transfer(task) => Some((nvm(task.head.opcode()), task.slba << lbads, task.iova.get(), task.length)),
+            Work::Spread(_) | Work::Nothing => None,
         });
         let given = commands.iter().flat_map(|(step, extents)| {
-            let mut byte = if step.sqe.nvm_opcode() == NvmOpcode::FLUSH { 0 } else { step.sqe.slba() << lbads };
-            let flush = extents.is_empty().then_some((NvmOpcode::FLUSH, 0, 0, 0));
-            let pieces: Vec<_> = extents.iter().map(|extent| {
+            let mut byte = step.sqe.slba() << lbads;
+            extents.iter().map(move |extent| {
                 byte += extent.len;
                 (step.sqe.nvm_opcode(), byte - extent.len, extent.iova.get(), extent.len)
-            }).collect();
-            flush.into_iter().chain(pieces)
+            })
         });
         prop_assert_eq!(merged(asked), merged(given));
 
@@ -235,10 +270,6 @@ proptest! {
             prop_assert_eq!(step.sqe.nsid, NSID);
             prop_assert!((1..=works.len() as u32 - step.first).contains(&step.tasks));
             prop_assert_eq!(extents.iter().map(|extent| extent.len).sum::<u64>(), step.bytes);
-            if step.sqe.nvm_opcode() == NvmOpcode::FLUSH {
-                prop_assert_eq!((step.tasks, step.bytes), (1, 0));
-                continue;
-            }
             prop_assert_eq!(u64::from(step.sqe.nlb().count()) << lbads, step.bytes);
             prop_assert!((1..=limits.max_transfer()).contains(&step.bytes));
             prop_assert!(extents.len() <= MAX_EXTENTS);
@@ -259,7 +290,7 @@ proptest! {
             let (end, start) = (last.iova.get() + last.len, next.iova.get());
             let seamless = end == start;
             let allowed = following.first == step.next.task
-                && nvm(next.opcode) == step.sqe.nvm_opcode()
+                && nvm(next.head.opcode()) == step.sqe.nvm_opcode()
                 && next.slba == step.sqe.slba() + u64::from(step.sqe.nlb().count())
                 && next.length + step.bytes <= limits.max_transfer()
                 && (seamless || end % page == 0 && start % page == 0)

@@ -4,6 +4,9 @@
 //! that is found can be named. A block has a list of *candidates*: what writes that were submitted may have left. A
 //! write that succeeded rules out all that had ended before it was submitted; one that failed, or was interrupted,
 //! leaves both the old and the new. A read that succeeded, with no write beside it, says which it was.
+//!
+//! Where there is a volatile cache a write may succeed and be lost all the same: what was there before it can come back
+//! with a loss of power, until something later is known to be durable.
 
 use std::fmt;
 use std::rc::Rc;
@@ -28,7 +31,7 @@ const fn inverse(odd: u64) -> u64 {
 }
 
 /// The word at `place` of `block` after write number `write`, which is not 0. Never 0, which is an unwritten word.
-pub(super) fn word(write: u32, block: u64, place: usize) -> u64 {
+pub(crate) fn word(write: u32, block: u64, place: usize) -> u64 {
     let plain = u64::from(write) << (BLOCK_BITS + PLACE_BITS) | block << PLACE_BITS | place as u64;
     let mixed = plain.wrapping_mul(FACTOR);
     mixed ^ mixed >> 32
@@ -36,14 +39,14 @@ pub(super) fn word(write: u32, block: u64, place: usize) -> u64 {
 
 /// What a word says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Origin {
+pub(crate) struct Origin {
     pub(super) write: u32,
     pub(super) block: u64,
     pub(super) place: usize,
 }
 
 /// What any 64 bits say of themselves when they are taken for a word.
-pub(super) fn origin(word: u64) -> Origin {
+pub(crate) fn origin(word: u64) -> Origin {
     let plain = (word ^ word >> 32).wrapping_mul(INVERSE);
     Origin {
         write: (plain >> (BLOCK_BITS + PLACE_BITS)) as u32,
@@ -72,7 +75,7 @@ impl Content {
 }
 
 /// A moment: events of the harness, counted. Later than all is [`NEVER`].
-pub(super) type Moment = u64;
+pub(crate) type Moment = u64;
 const NEVER: Moment = Moment::MAX;
 
 #[derive(Debug, Clone)]
@@ -88,6 +91,8 @@ struct Candidate {
     torn_until: Moment,
     /// A part of another was found or possible when this was: metadata beside it may be the other's.
     beside_torn: bool,
+    /// A loss of power may bring it back: nothing that came after it is known to be durable.
+    may_return: bool,
 }
 
 impl Candidate {
@@ -99,14 +104,16 @@ impl Candidate {
 
 /// How a command that changes blocks ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WriteEnd {
+pub(crate) enum WriteEnd {
     Succeeded,
+    /// It succeeded, and a loss of power takes it away until a Flush has made it durable.
+    Cached,
     Failed,
 }
 
 /// A block that does not hold what it may hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct WrongByte {
+pub(crate) struct WrongByte {
     block: u64,
     place: usize,
     found: u64,
@@ -130,21 +137,23 @@ impl fmt::Display for WrongByte {
 }
 
 /// What every block may hold.
-pub(super) struct Blocks {
+pub(crate) struct Blocks {
     blocks: Vec<Vec<Candidate>>,
     /// 64-bit words of a block.
     words: usize,
     /// Numbers given to commands so far.
     numbers: u32,
     /// Reads that said which of several it was.
-    pub(super) settled: u64,
+    pub(crate) settled: u64,
     /// Reads that found a write half done, as its failure allows.
-    pub(super) mixed: u64,
+    pub(crate) mixed: u64,
+    /// When power was lost last.
+    lost: Moment,
 }
 
 impl Blocks {
     /// `count` blocks of zeroes.
-    pub(super) fn new(count: u64, lba_size: u64) -> Self {
+    pub(crate) fn new(count: u64, lba_size: u64) -> Self {
         let zeroes = Candidate {
             id: 0,
             content: Content::Whole(0),
@@ -152,6 +161,7 @@ impl Blocks {
             superseded: NEVER,
             torn_until: 0,
             beside_torn: false,
+            may_return: true,
         };
         Self {
             blocks: (0..count).map(|_| vec![zeroes.clone()]).collect(),
@@ -159,21 +169,22 @@ impl Blocks {
             numbers: 0,
             settled: 0,
             mixed: 0,
+            lost: 0,
         }
     }
 
-    pub(super) fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.blocks.len() as u64
     }
 
     /// A number for a command that changes blocks.
-    pub(super) fn number(&mut self) -> u32 {
+    pub(crate) fn number(&mut self) -> u32 {
         self.numbers += 1;
         self.numbers
     }
 
     /// A command is submitted that writes its words, or zeroes, to blocks; again, where it is a retry.
-    pub(super) fn begin(&mut self, id: u32, zeroes: bool, blocks: std::ops::Range<u64>) {
+    pub(crate) fn begin(&mut self, id: u32, zeroes: bool, blocks: std::ops::Range<u64>) {
         let content = Content::Whole(if zeroes { 0 } else { id });
         for block in blocks {
             let candidates = &mut self.blocks[block as usize];
@@ -189,6 +200,7 @@ impl Blocks {
                     superseded: NEVER,
                     torn_until: 0,
                     beside_torn: false,
+                    may_return: true,
                 }),
             }
         }
@@ -196,7 +208,7 @@ impl Blocks {
 
     /// That command, submitted at `submitted`, ends at `now`. Nothing that is still in flight was submitted before
     /// `oldest`.
-    pub(super) fn end(
+    pub(crate) fn end(
         &mut self,
         id: u32,
         blocks: std::ops::Range<u64>,
@@ -205,6 +217,12 @@ impl Blocks {
         now: Moment,
         oldest: Moment,
     ) {
+        // Whether it was lost on the way: power went after it was submitted, and it may have been in the cache then.
+        let certain = match end {
+            WriteEnd::Succeeded => true,
+            WriteEnd::Cached => submitted > self.lost,
+            WriteEnd::Failed => false,
+        };
         for block in blocks {
             let candidates = &mut self.blocks[block as usize];
             for candidate in &mut *candidates {
@@ -212,23 +230,55 @@ impl Blocks {
                     candidate.ended = now;
                     match end {
                         WriteEnd::Failed => candidate.torn_until = NEVER,
-                        WriteEnd::Succeeded => {
+                        WriteEnd::Succeeded | WriteEnd::Cached => {
                             candidate.torn_until = candidate.torn_until.min(now);
                             candidate.beside_torn = false;
                         }
                     }
-                } else if end == WriteEnd::Succeeded && candidate.ended < submitted {
+                } else if certain && candidate.ended < submitted {
                     candidate.superseded = candidate.superseded.min(now);
+                    candidate.may_return &= end == WriteEnd::Cached;
                 }
             }
-            candidates.retain(|candidate| candidate.superseded >= oldest);
+            candidates.retain(|candidate| candidate.superseded >= oldest || candidate.may_return);
         }
+    }
+
+    /// Power was lost, and with it what was only in the cache.
+    pub(crate) fn lose_power(&mut self, now: Moment) {
+        self.lost = now;
+        for candidate in self.blocks.iter_mut().flatten().filter(|candidate| candidate.may_return) {
+            candidate.superseded = NEVER;
+        }
+    }
+
+    /// A Flush that was submitted then has succeeded: what had ended by that time is durable.
+    pub(crate) fn flushed(&mut self, submitted: Moment, oldest: Moment) {
+        for candidates in &mut self.blocks {
+            for candidate in &mut *candidates {
+                candidate.may_return &= candidate.superseded >= submitted;
+            }
+            candidates.retain(|candidate| candidate.superseded >= oldest || candidate.may_return);
+        }
+    }
+
+    /// Whether a read that was in flight from `submitted` on may have found `found` from byte `at` of `block` on.
+    pub(crate) fn may_hold(&self, block: u64, at: usize, found: &[u8], submitted: Moment) -> bool {
+        let candidates = self.blocks[block as usize].iter();
+        let possible: Vec<&Candidate> = candidates.filter(|candidate| candidate.superseded >= submitted).collect();
+        let content = |candidate: &&Candidate| -> Vec<u8> {
+            (0..self.words).flat_map(|place| candidate.content.word(block, place).to_le_bytes()).collect()
+        };
+        let contents: Vec<Vec<u8>> = possible.iter().map(content).collect();
+        let torn = possible.iter().any(|candidate| candidate.may_be_torn(submitted));
+        contents.iter().any(|bytes| bytes[at..at + found.len()] == *found)
+            || torn && (at..).zip(found).all(|(at, found)| contents.iter().any(|bytes| bytes[at] == *found))
     }
 
     /// Whether a read of `block` that was in flight from `submitted` to `now` may have returned `found`; what it says
     /// of the block is kept. The write that it is of, where it is of one and nothing torn is near, and 0 where it is
     /// zeroes.
-    pub(super) fn check(
+    pub(crate) fn check(
         &mut self,
         block: u64,
         found: &[u64],
@@ -280,7 +330,7 @@ impl Blocks {
             _ => None,
         };
         // With a write beside the read, it says nothing of what comes after.
-        if candidates.iter().all(|candidate| candidate.ended < submitted) {
+        if submitted > self.lost && candidates.iter().all(|candidate| candidate.ended < submitted) {
             let current = candidates.iter().filter(|candidate| candidate.superseded == NEVER).count();
             self.settled += u64::from(current > 1);
             let mut settled = false;
@@ -302,6 +352,7 @@ impl Blocks {
                     superseded: NEVER,
                     torn_until: 0,
                     beside_torn: torn,
+                    may_return: true,
                 });
             }
         }
@@ -322,7 +373,7 @@ impl Blocks {
     }
 
     /// 64-bit words of a block.
-    pub(super) fn words(&self) -> usize {
+    pub(crate) fn words(&self) -> usize {
         self.words
     }
 }

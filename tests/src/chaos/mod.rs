@@ -19,10 +19,10 @@
 
 mod admin;
 mod arsenal;
-mod blocks;
+pub(crate) mod blocks;
 mod commands;
 mod counters;
-mod dice;
+pub(crate) mod dice;
 mod drive;
 mod flight;
 mod function;
@@ -134,7 +134,7 @@ fn failure(options: &Options, counters: &Counters, what: String, state: String) 
     Failure { seed: options.seed, operations: counters.operations, what, state, counters }
 }
 
-fn message(payload: &(dyn std::any::Any + Send)) -> &str {
+pub(crate) fn message(payload: &(dyn std::any::Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("of another type")
 }

@@ -33,7 +33,7 @@ pub(super) fn tests() -> Vec<DeviceTest> {
 fn first_and_last(tier: &dyn Tier) -> Verdict {
     let mut bench = tier.engine(Wanted::default(), EngineConfig::default())?;
     let segment = bench.engine.segments()[0].clone();
-    let lba = segment.limits.lba_size();
+    let lba = segment.lba_size;
     let memory = bench.engine.allocate_memory(4 * lba as usize)?;
     let view = memory.view();
     let last = segment.capacity - lba;
@@ -55,7 +55,7 @@ fn first_and_last(tier: &dyn Tier) -> Verdict {
 fn beyond_the_end(tier: &dyn Tier) -> Verdict {
     let mut bench = tier.engine(Wanted::default(), EngineConfig::default())?;
     let segment = bench.engine.segments()[0].clone();
-    let lba = segment.limits.lba_size();
+    let lba = segment.lba_size;
     let memory = bench.engine.allocate_memory(2 * lba as usize)?;
     let wrong = [(segment.capacity, lba), (segment.capacity - lba, 2 * lba), (u64::MAX - lba + 1, lba)];
     let requests = wrong.map(|(offset, length)| bench.request(OpCode::Read, &memory, 0, offset, length));

@@ -201,7 +201,7 @@ pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayErr
     report.memory = Some(MemoryUsed::from(pool.memory()));
     report.path = Some(path(&parsed));
     report.plots.block_bytes = Some(geometry.block());
-    report.plots.segment = engine.segments()[0].name.clone();
+    report.plots.segment = engine.segments()[0].layout.name.clone();
     if let Err(error) = engine.close() {
         report.errors.add(format!("the device did not close in order: {error}"));
     }

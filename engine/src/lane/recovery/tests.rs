@@ -8,7 +8,7 @@ use tentpeg_driver::controller::{ControllerConfig, RecoveryConfig};
 use tentpeg_driver::model::faults::{At, Life};
 
 use super::*;
-use crate::{Engine, EngineConfig, OpCode, Request, SegmentId, TransferState};
+use crate::{Engine, EngineConfig, Lane, OpCode, Request, SegmentId, TransferState};
 
 const BLOCK: u64 = 4096;
 
@@ -47,7 +47,7 @@ fn read(engine: &Engine, lane: &mut Lane) -> TransferState {
 #[test]
 fn a_lane_that_was_not_turned_for_a_month_looks_after_its_controller() {
     let (engine, mut lane) = open();
-    lane.watch.started -= Duration::from_secs(30 * 24 * 3600);
+    lane.ports[0].watch.clock.rewind(Duration::from_secs(30 * 24 * 3600));
     engine.faults().unwrap().arm(At::Now, Life::Fatal);
     until_stopped(&engine, &mut lane, 1);
     assert_eq!(read(&engine, &mut lane), TransferState::Completed);
@@ -57,7 +57,7 @@ fn a_lane_that_was_not_turned_for_a_month_looks_after_its_controller() {
 #[test]
 fn a_lane_does_not_wait_for_who_talks_to_the_controller() {
     let (engine, mut lane) = open();
-    let device = Arc::clone(&lane.watch.device);
+    let device = Arc::clone(&lane.ports[0].watch.device);
     let held = lock(&device);
     let (tell, told) = mpsc::channel();
     let turning = thread::spawn(move || {
@@ -81,8 +81,8 @@ fn a_namespace_that_a_reset_has_changed_is_not_used_any_more() {
     let (engine, mut lane) = open();
     assert_eq!(read(&engine, &mut lane), TransferState::Completed);
     {
-        let device = lock(&lane.watch.device);
-        let namespaces = device.as_ref().unwrap().model.namespaces();
+        let device = lock(&lane.ports[0].watch.device);
+        let namespaces = device.as_ref().unwrap().model.as_ref().unwrap().namespaces();
         namespaces.remove(1).unwrap();
         namespaces.add(1, 1 << 20, 512).unwrap();
     }
@@ -97,7 +97,15 @@ fn a_namespace_that_a_reset_has_changed_is_not_used_any_more() {
 #[test]
 fn a_namespace_that_has_grown_is_used_on() {
     let (engine, mut lane) = open();
-    lock(&lane.watch.device).as_ref().unwrap().model.namespaces().resize(1, 2 << 20).unwrap();
+    lock(&lane.ports[0].watch.device)
+        .as_ref()
+        .unwrap()
+        .model
+        .as_ref()
+        .unwrap()
+        .namespaces()
+        .resize(1, 2 << 20)
+        .unwrap();
     engine.faults().unwrap().arm(At::Now, Life::Fatal);
     until_stopped(&engine, &mut lane, 1);
     assert_eq!(read(&engine, &mut lane), TransferState::Completed);

@@ -99,7 +99,7 @@ fn no_byte_arrives_after_a_task_was_called_failed() {
             scope.spawn(|| {
                 ready.store(true, Ordering::Release);
                 // A turn before would have the model execute the read.
-                while lane.closing.is_open() {
+                while lane.ports[0].closing.is_open() {
                     std::hint::spin_loop();
                 }
                 run_until(&mut lane, |_| batch.overall().is_finished());

@@ -1,0 +1,571 @@
+//! A port: a lane's end at one device.
+//!
+//! Batches come to it through an inbox; in a turn it takes them in, reads completions, plans tasks while it has free
+//! slots, and rings each doorbell once. Tasks that are not planned yet are the backlog, so full queues are never a
+//! request's error. Here is the way of transfers; whatever else there is goes by `special`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tentpeg_driver::bus::Function;
+use tentpeg_driver::queue::{Completion, Extent, QueuePair};
+use tentpeg_driver::spec::status::{Status, StatusCode};
+
+use super::closing::Closing;
+use super::durable::Durable;
+use super::lists::Lists;
+use super::recovery::Watch;
+use super::shares::Shares;
+use super::staging::Staging;
+use super::{ATTEMPTS, COMPLETIONS_A_TURN, CommandTasks, Flags, Inbox, QUANTUM};
+use crate::TransferState;
+use crate::batch::Shared;
+use crate::clock::Clock;
+use crate::counters::{LaneCounters, SharedCounters};
+use crate::device::SharedDevice;
+use crate::memory::Registered;
+use crate::planning::spread::Means;
+use crate::planning::{self, Cursor, Ground, MAX_EXTENTS, Step};
+use crate::segment::{Durability, Segment};
+use crate::task::{Outcome, Work};
+
+/// A batch with work in this port.
+pub(super) struct Active {
+    pub(super) batch: Arc<Shared>,
+    pub(super) cursor: Cursor,
+    /// The share of the spread task that the cursor is in.
+    pub(super) share: Option<u16>,
+    /// Commands in flight, waiting for a Flush, or to be issued again.
+    pub(super) in_flight: u32,
+    /// Whether it stands in the round of batches that have tasks to plan.
+    in_round: bool,
+}
+
+/// What a port is made of.
+pub(crate) struct PortParts {
+    pub(crate) pair: QueuePair<CommandTasks>,
+    pub(crate) ground: Ground,
+    pub(crate) means: Means,
+    /// Zeroes to be written, where the device has no Write Zeroes.
+    pub(crate) zeroes: Option<crate::memory::Memory>,
+    pub(crate) clock: Clock,
+    pub(crate) device: SharedDevice,
+    pub(crate) inbox: Inbox,
+    pub(crate) counters: Arc<SharedCounters>,
+    pub(crate) closing: Arc<Closing>,
+    pub(crate) segments: Arc<[Segment]>,
+    pub(crate) registered: Arc<ArcSwap<Registered>>,
+    /// Whether a segment was opened for unaligned reads.
+    pub(crate) unaligned_reads: bool,
+}
+
+/// A lane's end at one device.
+pub(crate) struct Port {
+    pub(super) pair: QueuePair<CommandTasks>,
+    pub(super) ground: Ground,
+    function: Arc<dyn Function>,
+    inbox: Inbox,
+    pub(super) active: Vec<Option<Active>>,
+    pub(super) free_places: Vec<u32>,
+    /// Batches with tasks to plan, in turn.
+    round: VecDeque<u32>,
+    /// What is to be issued again, one task a command: its common command failed, or was interrupted.
+    pub(super) alone: VecDeque<CommandTasks>,
+    pub(super) extents: Vec<Extent>,
+    /// Commands that have ended and are more than a transfer's.
+    pub(super) special: Vec<(CommandTasks, Status)>,
+    pub(super) shares: Shares,
+    pub(super) durable: Durable,
+    pub(super) means: Means,
+    pub(super) staging: Option<Staging>,
+    pub(super) lists: Option<Lists>,
+    pub(super) segments: Arc<[Segment]>,
+    pub(super) registered: Arc<ArcSwap<Registered>>,
+    /// Kept for as long as a command may read it.
+    _zeroes: Option<crate::memory::Memory>,
+    pub(super) counters: LaneCounters,
+    shared_counters: Arc<SharedCounters>,
+    /// What the engine says when it closes without this port.
+    pub(super) closing: Arc<Closing>,
+    pub(super) watch: Watch,
+}
+
+impl Port {
+    /// The port of the device that `parts` are of.
+    ///
+    /// # Errors
+    /// [`MemoryError`](crate::MemoryError): there is none for lists of ranges, or for staging.
+    pub(crate) fn new(parts: PortParts) -> Result<Self, crate::MemoryError> {
+        let PortParts { pair, ground, means, zeroes, clock, device, inbox, .. } = parts;
+        let function = Arc::clone(clock.function());
+        let staging = parts
+            .unaligned_reads
+            .then(|| Staging::new(&function, means.staging, ground.limits.page_size()))
+            .transpose()?;
+        let lists = (means.deallocation != 0).then(|| Lists::new(&function, pair.slots())).transpose()?;
+        Ok(Self {
+            pair,
+            ground,
+            function,
+            inbox,
+            active: Vec::new(),
+            free_places: Vec::new(),
+            round: VecDeque::new(),
+            alone: VecDeque::new(),
+            extents: Vec::with_capacity(MAX_EXTENTS),
+            special: Vec::with_capacity(COMPLETIONS_A_TURN),
+            shares: Shares::default(),
+            durable: Durable::new(parts.segments.len()),
+            means,
+            staging,
+            lists,
+            segments: parts.segments,
+            registered: parts.registered,
+            _zeroes: zeroes,
+            counters: LaneCounters::default(),
+            shared_counters: parts.counters,
+            closing: parts.closing,
+            watch: Watch::new(device, clock),
+        })
+    }
+
+    /// The device that it serves, counted from 0.
+    pub(crate) fn device(&self) -> usize {
+        usize::from(self.ground.lane)
+    }
+
+    /// One turn. Whether there was anything to do.
+    #[inline]
+    pub(super) fn turn(&mut self) -> bool {
+        if !self.closing.is_open() || self.watch.is_removed() {
+            return self.turn_without_controller();
+        }
+        let taken = self.take_in();
+        let ended = self.complete();
+        let planned = self.plan();
+        if planned > 0 {
+            self.pair.ring();
+        }
+        let busy = taken | (ended > 0) | (planned > 0);
+        if self.watch.is_due(busy) {
+            self.look_after_controller();
+        }
+        if busy {
+            self.publish_counters();
+        }
+        busy
+    }
+
+    /// The turn of a port whose engine closes, or whose controller was given up: nothing may be issued any more, and no
+    /// task can be told before the controller has stopped (invariant 7).
+    #[cold]
+    fn turn_without_controller(&mut self) -> bool {
+        if self.closing.is_finished() || self.watch.is_removed() {
+            self.abandon();
+        }
+        false
+    }
+
+    /// Gives the controller the processor.
+    pub(super) fn pause(&self) {
+        self.function.pause();
+    }
+
+    /// Whether nothing is planned, in flight or waiting.
+    pub(super) fn is_idle(&self) -> bool {
+        self.inbox.is_empty() && self.free_places.len() == self.active.len()
+    }
+
+    #[inline]
+    pub(super) fn take_in(&mut self) -> bool {
+        let mut taken = false;
+        while let Some(batch) = self.inbox.pop() {
+            taken = true;
+            // Before the tail is read: a submit that comes after links it again.
+            batch.unlink(self.ground.lane);
+            let known = batch.lane(self.ground.lane).place.load(Ordering::Relaxed);
+            let place = match self.active.get(known as usize) {
+                Some(Some(active)) if Arc::ptr_eq(&active.batch, &batch) => known,
+                _ => self.enter(batch),
+            };
+            self.join_round(place);
+        }
+        taken
+    }
+
+    /// Gives a batch a place; planning goes on where it ended, if the batch was here before.
+    fn enter(&mut self, batch: Arc<Shared>) -> u32 {
+        let state = batch.lane(self.ground.lane);
+        let cursor = Cursor { task: state.planned.load(Ordering::Relaxed), planned: 0 };
+        let place = self.free_places.pop().unwrap_or_else(|| {
+            self.active.push(None);
+            self.active.len() as u32 - 1
+        });
+        state.place.store(place, Ordering::Relaxed);
+        self.active[place as usize] = Some(Active { batch, cursor, share: None, in_flight: 0, in_round: false });
+        place
+    }
+
+    fn join_round(&mut self, place: u32) {
+        if let Some(Some(active)) = self.active.get_mut(place as usize)
+            && !active.in_round
+        {
+            active.in_round = true;
+            self.round.push_back(place);
+        }
+    }
+
+    /// Reads completions, ends tasks, and lets go of batches that have no more work.
+    #[inline]
+    fn complete(&mut self) -> usize {
+        let Self { pair, ground, active, alone, free_places, special, .. } = self;
+        let lane = ground.lane;
+        let ended = pair.poll(COMPLETIONS_A_TURN, |Completion { token, status, .. }| {
+            if !token.flags.is_empty() {
+                special.push((token, status));
+                return;
+            }
+            let Some(slot) = active.get_mut(token.place as usize) else { return };
+            let Some(entry) = slot else { return };
+            entry.in_flight -= 1;
+            if status.is_success() {
+                for index in token.indices() {
+                    end_part(&entry.batch, lane, index, Outcome::SUCCESS);
+                }
+            } else if !again(entry, token, Some(status), alone) {
+                fail(&entry.batch, lane, token, status);
+            }
+            if entry.is_done() {
+                leave(slot, lane, token.place, free_places);
+            }
+        });
+        if !self.special.is_empty() {
+            self.complete_special();
+        }
+        ended
+    }
+
+    /// Plans while there are free slots: first the Flush that others wait for, then what must go alone, then a quantum
+    /// of each batch in turn.
+    #[inline]
+    fn plan(&mut self) -> usize {
+        let mut planned = 0;
+        if self.durable.wants_flush() {
+            planned += self.plan_flush();
+        }
+        while self.pair.free_slots() > 0
+            && let Some(part) = self.alone.pop_front()
+        {
+            match self.plan_alone(part) {
+                Some(commands) => planned += commands,
+                None => {
+                    self.alone.push_front(part);
+                    break;
+                }
+            }
+        }
+        for _ in 0..self.round.len() {
+            if self.pair.free_slots() == 0 {
+                break;
+            }
+            let Some(place) = self.round.pop_front() else { break };
+            planned += self.plan_batch(place);
+        }
+        planned
+    }
+
+    /// Plans up to a quantum of a batch's tasks, and puts it back into the round where it has more.
+    fn plan_batch(&mut self, place: u32) -> usize {
+        let Some(tail) = self.entry(place).map(|entry| entry.batch.tail()) else { return 0 };
+        let mut planned = 0;
+        while planned < QUANTUM {
+            let Self { pair, active, extents, counters, ground, .. } = self;
+            let Some(Some(entry)) = active.get_mut(place as usize) else { return planned };
+            let canceled = entry.batch.is_canceled();
+            while entry.cursor.task < tail && planned < QUANTUM && pair.free_slots() > 0 {
+                if canceled
+                    && entry.cursor.planned == 0
+                    && entry.share.is_none()
+                    && cancel(&entry.batch, ground.lane, entry.cursor.task)
+                {
+                    entry.cursor.task += 1;
+                    continue;
+                }
+                let Some(step) = planning::next_command(&entry.batch, entry.cursor, tail, false, ground, extents)
+                else {
+                    break;
+                };
+                if step.next.planned != 0
+                    && let Some(task) = entry.batch.task(step.first)
+                {
+                    // More commands of it follow: the last one takes the place of the planning (see Task).
+                    task.command_issued();
+                }
+                let begin = entry.cursor.planned;
+                entry.cursor = step.next;
+                issue(pair, entry, place, &step, (begin, 0), ground, extents, counters);
+                planned += 1;
+            }
+            if entry.cursor.task >= tail || planned >= QUANTUM || pair.free_slots() == 0 {
+                break;
+            }
+            // A task that is no transfer of this lane.
+            match self.plan_other(place) {
+                Some(commands) => planned += commands,
+                None => break,
+            }
+        }
+        let Self { ground, active, free_places, round, .. } = self;
+        let Some(slot) = active.get_mut(place as usize) else { return planned };
+        let Some(entry) = slot else { return planned };
+        if entry.cursor.task < tail {
+            round.push_back(place);
+        } else {
+            entry.in_round = false;
+            if entry.is_done() {
+                leave(slot, ground.lane, place, free_places);
+            }
+        }
+        planned
+    }
+
+    /// Issues again, alone, the part of a task whose command has failed with others, or was interrupted. How many
+    /// commands that was; `None` where it has to wait.
+    #[cold]
+    fn plan_alone(&mut self, part: CommandTasks) -> Option<usize> {
+        if part.flags.has(Flags::SPREAD) {
+            return self.plan_spread_again(part);
+        }
+        let CommandTasks { place, first: task, planned, attempts, .. } = part;
+        let Self { pair, active, extents, counters, free_places, ground, .. } = self;
+        let Some(slot) = active.get_mut(place as usize) else { return Some(0) };
+        let Some(entry) = slot else { return Some(0) };
+        // It was counted as in flight since its former command ended.
+        entry.in_flight -= 1;
+        let cursor = Cursor { task, planned };
+        match planning::next_command(&entry.batch, cursor, task + 1, true, ground, extents) {
+            Some(step) => issue(pair, entry, place, &step, (planned, attempts), ground, extents, counters),
+            None => end_part(&entry.batch, ground.lane, task, Outcome::LOST),
+        }
+        if entry.is_done() {
+            leave(slot, ground.lane, place, free_places);
+        }
+        Some(1)
+    }
+
+    /// Gives up what has no command in flight, and waits up to `limit` for the rest. Whether all has ended.
+    pub(crate) fn drain(&mut self, limit: Duration) -> bool {
+        let start = self.function.now();
+        loop {
+            self.take_in();
+            for active in self.active.iter().flatten() {
+                active.batch.cancel();
+            }
+            if !self.turn() {
+                self.pause();
+            }
+            if self.is_idle() {
+                return true;
+            }
+            if self.function.now().saturating_duration_since(start) >= limit {
+                return false;
+            }
+        }
+    }
+
+    /// Ends all that has not ended as FAILED, as far as it is this port's: the controller has stopped, or can reach
+    /// nothing any more.
+    pub(crate) fn abandon(&mut self) {
+        self.take_in();
+        let lane = self.ground.lane;
+        for share in self.shares.take_all() {
+            if let Some(Some(active)) = self.active.get(share.place as usize) {
+                end_share(&active.batch, lane, share.task, Outcome::LOST);
+            }
+        }
+        for active in self.active.iter_mut().filter_map(Option::take) {
+            let tail = active.batch.tail();
+            // The spread task that the cursor is in has a share, which has just ended.
+            let unplanned = active.cursor.task + u32::from(active.share.is_some());
+            for index in 0..tail {
+                let Some(task) = active.batch.task(index) else { break };
+                match task.work() {
+                    Work::Transfer(transfer) if transfer.head.lane() == lane && !task.state().0.is_terminal() => {
+                        task.give_up(Outcome::LOST);
+                        active.batch.count_ended(lane, false);
+                    }
+                    Work::Spread(spread) if index >= unplanned && spread.lanes.contains(lane) => {
+                        end_share(&active.batch, lane, index, Outcome::LOST);
+                    }
+                    _ => {}
+                }
+            }
+            active.batch.lane(lane).planned.store(tail, Ordering::Relaxed);
+            active.batch.settle();
+        }
+        self.active.clear();
+        self.free_places.clear();
+        self.round.clear();
+        self.alone.clear();
+        self.special.clear();
+        // None of them will be told of again.
+        drop(self.durable.interrupted());
+    }
+
+    /// The queue pair, to be deleted.
+    pub(crate) fn pair(&mut self) -> &mut QueuePair<CommandTasks> {
+        &mut self.pair
+    }
+
+    pub(super) fn entry(&mut self, place: u32) -> Option<&mut Active> {
+        self.active.get_mut(place as usize)?.as_mut()
+    }
+
+    /// Lets go of a batch if it has no more work here.
+    pub(super) fn leave_if_done(&mut self, place: u32) {
+        let Self { ground, active, free_places, .. } = self;
+        if let Some(slot) = active.get_mut(place as usize)
+            && slot.as_ref().is_some_and(Active::is_done)
+        {
+            leave(slot, ground.lane, place, free_places);
+        }
+    }
+
+    fn publish_counters(&self) {
+        self.shared_counters.publish(&self.counters, self.pair.counters(), self.pair.anomalies().total());
+    }
+}
+
+impl Active {
+    pub(super) fn is_done(&self) -> bool {
+        self.in_flight == 0 && !self.in_round
+    }
+}
+
+/// Submits a planned command of transfers.
+// Always: a call with eight arguments costs 20 instructions a command.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "parts of the port that are borrowed one by one")]
+fn issue(
+    pair: &mut QueuePair<CommandTasks>,
+    entry: &mut Active,
+    place: u32,
+    step: &Step,
+    (planned, attempts): (u64, u8),
+    ground: &Ground,
+    extents: &[Extent],
+    counters: &mut LaneCounters,
+) {
+    let mut token = CommandTasks {
+        planned,
+        place,
+        first: step.first,
+        tasks: step.tasks as u16,
+        attempts,
+        ..CommandTasks::default()
+    };
+    if step.head.opcode() == crate::OpCode::Write && ground.volatile {
+        token.flags = match step.head.durability() {
+            Durability::None => Flags::DIRTIES,
+            Durability::Fua => Flags::default(),
+            Durability::Flush => Flags::WAITS,
+        };
+    }
+    match pair.submit(step.sqe, extents, token) {
+        Ok(_) => {
+            entry.in_flight += 1;
+            counters.count(step.sqe.nvm_opcode(), step.bytes);
+        }
+        Err(error) => {
+            // Admission and planning keep to `Limits`, so this is a mistake of ours; the tasks end all the same.
+            debug_assert!(false, "a planned command was refused: {error}");
+            for index in token.indices() {
+                end_part(&entry.batch, ground.lane, index, StatusCode::INVALID_FIELD_IN_COMMAND.status().into());
+            }
+        }
+    }
+}
+
+/// Whether what a command was to do is asked for again, one task a command, and if so puts it among those. `status` is
+/// what the device says of it, `None` where it was interrupted.
+///
+/// Of several tasks one may be the cause of a failure: each is asked for alone, so that the others are served. A task
+/// alone is asked for again where the device does not say Do Not Retry, or said nothing.
+#[cold]
+pub(super) fn again(
+    entry: &mut Active,
+    token: CommandTasks,
+    status: Option<Status>,
+    alone: &mut VecDeque<CommandTasks>,
+) -> bool {
+    let attempts = if token.tasks > 1 && status.is_some() { 0 } else { token.attempts + 1 };
+    if attempts > ATTEMPTS || token.tasks == 1 && status.is_some_and(|status| status.dnr()) {
+        return false;
+    }
+    entry.in_flight += u32::from(token.tasks);
+    alone.extend(token.indices().map(|task| {
+        let planned = if task == token.first { token.planned } else { 0 };
+        CommandTasks { first: task, tasks: 1, attempts, planned, ..token }
+    }));
+    true
+}
+
+/// Lets go of a batch that has no more work here; a submit brings it back.
+pub(super) fn leave(slot: &mut Option<Active>, lane: u8, place: u32, free_places: &mut Vec<u32>) {
+    if let Some(active) = slot.take() {
+        active.batch.lane(lane).planned.store(active.cursor.task, Ordering::Relaxed);
+        active.batch.settle();
+        free_places.push(place);
+    }
+}
+
+/// A command of transfers has failed for good.
+#[cold]
+fn fail(batch: &Shared, lane: u8, token: CommandTasks, status: Status) {
+    for index in token.indices() {
+        end_part(batch, lane, index, status.into());
+    }
+}
+
+/// A command of a transfer has ended, or its planning.
+// Always: a call a task.
+#[inline(always)]
+pub(super) fn end_part(batch: &Shared, lane: u8, index: u32, outcome: Outcome) {
+    if let Some(task) = batch.task(index)
+        && let Some(state) = task.part_ended(outcome)
+    {
+        batch.count_ended(lane, state == TransferState::Completed);
+    }
+}
+
+/// This lane's share of a spread task has ended.
+pub(super) fn end_share(batch: &Shared, lane: u8, index: u32, outcome: Outcome) {
+    if let Some(task) = batch.task(index)
+        && let Some(state) = task.share_ended(outcome)
+    {
+        batch.count_ended(lane, state == TransferState::Completed);
+    }
+}
+
+/// Gives up a task of which no command was issued, as far as it is this lane's. `false`: another lane has begun it, so
+/// it runs to its end.
+fn cancel(batch: &Shared, lane: u8, index: u32) -> bool {
+    let Some(task) = batch.task(index) else { return true };
+    match task.work() {
+        Work::Transfer(transfer) if transfer.head.lane() == lane => {
+            task.give_up(Outcome::CANCELED);
+            batch.count_ended(lane, false);
+        }
+        Work::Spread(spread) if spread.lanes.contains(lane) => {
+            if task.has_begun() {
+                return false;
+            }
+            end_share(batch, lane, index, Outcome::CANCELED);
+        }
+        _ => {}
+    }
+    true
+}

@@ -1,0 +1,350 @@
+//! What is more than a transfer: spread tasks, durability, staging, zeroes and deallocations.
+
+use tentpeg_driver::queue::IoCommand;
+use tentpeg_driver::spec::command::Sqe;
+use tentpeg_driver::spec::status::{Status, StatusCode};
+
+use super::port::{Active, Port, again, end_part, end_share};
+use super::{ATTEMPTS, CommandTasks, Flags};
+use crate::planning::spread::{self, Part};
+use crate::planning::{Cursor, Ground};
+use crate::segment::Durability;
+use crate::task::{Operation, Outcome, Spread, Work};
+
+/// What became of the planning of a part.
+enum Planned {
+    /// A command was issued; planning goes on at that byte of the task.
+    Issued { next: u64 },
+    /// There is nothing more of the task for this lane.
+    Finished,
+    /// There is, and it cannot be done.
+    Failed(Outcome),
+    /// It has to wait: for a slot, a staging buffer or a list.
+    Waits,
+}
+
+impl Port {
+    /// Goes past the task at a batch's cursor that is no transfer of this lane, or plans a part of it. How many commands
+    /// that was; `None` where it has to wait.
+    #[cold]
+    pub(super) fn plan_other(&mut self, place: u32) -> Option<usize> {
+        let lane = self.ground.lane;
+        let entry = self.entry(place)?;
+        let index = entry.cursor.task;
+        let past = Cursor { task: index + 1, planned: 0 };
+        let task = entry.batch.task(index)?;
+        let spread = match task.work() {
+            Work::Spread(spread) if spread.lanes.contains(lane) => spread,
+            Work::Transfer(transfer) if transfer.head.lane() == lane => {
+                // Its numbers are none that admission would have let through: it fails.
+                end_part(&entry.batch, lane, index, StatusCode::INVALID_FIELD_IN_COMMAND.status().into());
+                entry.cursor = past;
+                return Some(0);
+            }
+            _ => {
+                entry.cursor = past;
+                return Some(0);
+            }
+        };
+        let planned = entry.cursor.planned;
+        let share = match entry.share {
+            Some(share) => share,
+            None => {
+                let share = self.shares.begin(place, index)?;
+                self.entry(place)?.share = Some(share);
+                share
+            }
+        };
+        let token = CommandTasks { planned, place, first: index, tasks: 1, share, ..CommandTasks::default() };
+        let outcome = match self.issue_part(&spread, token) {
+            Planned::Issued { next } => {
+                self.shares.command_issued(share);
+                let entry = self.entry(place)?;
+                entry.in_flight += 1;
+                // A Flush is one command, and whoever has no byte left to plan is at the end.
+                if next < spread.length {
+                    entry.cursor.planned = next;
+                    return Some(1);
+                }
+                Outcome::SUCCESS
+            }
+            Planned::Waits => return None,
+            Planned::Finished => Outcome::SUCCESS,
+            Planned::Failed(outcome) => outcome,
+        };
+        // The planning's own part of the share.
+        self.end_share_part(place, share, outcome);
+        let entry = self.entry(place)?;
+        (entry.cursor, entry.share) = (past, None);
+        Some(1)
+    }
+
+    /// Issues a part of a spread task again. How many commands that was; `None` where it has to wait.
+    #[cold]
+    pub(super) fn plan_spread_again(&mut self, token: CommandTasks) -> Option<usize> {
+        let Some(entry) = self.entry(token.place) else { return Some(0) };
+        let Some(Work::Spread(spread)) = entry.batch.task(token.first).map(|task| task.work()) else { return Some(0) };
+        match self.issue_part(&spread, token) {
+            // It was counted as in flight since its former command ended, and still is.
+            Planned::Issued { .. } => return Some(1),
+            Planned::Waits => return None,
+            Planned::Finished => self.end_special(token, Outcome::LOST),
+            Planned::Failed(outcome) => self.end_special(token, outcome),
+        }
+        Some(0)
+    }
+
+    /// Plans and submits the part of a spread task that begins where `token` says.
+    fn issue_part(&mut self, spread: &Spread, mut token: CommandTasks) -> Planned {
+        let operation = spread.head.operation();
+        token.flags = Flags::SPREAD.and(cares(operation, spread.head.durability(), &self.ground));
+        if operation == Operation::Flush {
+            return self.issue_flush(spread, token);
+        }
+        let Some(segment) = self.segments.get(spread.head.segment()) else { return Planned::Failed(Outcome::LOST) };
+        let (ground, means) = (&self.ground, &self.means);
+        let Some(part) = spread::next_part(spread, token.planned, &segment.map, ground, means, &mut self.extents)
+        else {
+            return Planned::Finished;
+        };
+        let bytes = part.blocks << ground.limits.lba_shift();
+        let sqe = match operation {
+            Operation::Deallocate => match self.list_of(&part, &mut token) {
+                Ok(sqe) => sqe,
+                Err(planned) => return planned,
+            },
+            _ => {
+                let sqe = spread::command(spread, &part, ground, means, &mut self.extents);
+                let Some(sqe) = sqe else {
+                    return Planned::Failed(StatusCode::INVALID_FIELD_IN_COMMAND.status().into());
+                };
+                if operation == Operation::StagedRead {
+                    let Some(buffer) = self.staging.as_mut().and_then(|staging| staging.take()) else {
+                        return Planned::Waits;
+                    };
+                    self.extents.clear();
+                    self.extents.extend(self.staging.as_ref().map(|staging| staging.extent(buffer, bytes)));
+                    token.resource = buffer;
+                    token.flags = token.flags.and(Flags::STAGED);
+                }
+                sqe
+            }
+        };
+        match self.submit_special(sqe, token, bytes) {
+            true => Planned::Issued { next: part.next },
+            false => Planned::Failed(StatusCode::INVALID_FIELD_IN_COMMAND.status().into()),
+        }
+    }
+
+    /// Writes the list of a deallocation, and puts its memory among the extents.
+    fn list_of(&mut self, part: &Part, token: &mut CommandTasks) -> Result<Sqe, Planned> {
+        let refused = Planned::Failed(StatusCode::INVALID_FIELD_IN_COMMAND.status().into());
+        let Some(lists) = &mut self.lists else { return Err(refused) };
+        let limits = &self.ground.limits;
+        let (number, list) = match lists.write(limits, part.slba, part.blocks) {
+            Some(Ok(list)) => list,
+            Some(Err(_)) => return Err(refused),
+            None => return Err(Planned::Waits),
+        };
+        let command = IoCommand::deallocate(&list);
+        self.extents.clear();
+        self.extents.extend_from_slice(command.data());
+        match command.sqe(self.ground.nsid, limits) {
+            Ok(sqe) => {
+                token.resource = number;
+                token.flags = token.flags.and(Flags::LISTED);
+                Ok(sqe)
+            }
+            Err(_) => {
+                lists.give_back(number);
+                Err(refused)
+            }
+        }
+    }
+
+    /// The Flush of a Flush task. It fails where the segment has lost what it would have made durable.
+    fn issue_flush(&mut self, spread: &Spread, mut token: CommandTasks) -> Planned {
+        if self.durable.take_lost(spread.head.segment()) {
+            return Planned::Failed(Outcome::LOST);
+        }
+        token.flags = Flags::SPREAD.and(Flags::FLUSHES);
+        token.planned = self.durable.moment();
+        self.extents.clear();
+        match self.submit_special(Sqe::flush(self.ground.nsid), token, 0) {
+            true => Planned::Issued { next: u64::MAX },
+            false => Planned::Failed(StatusCode::INVALID_FIELD_IN_COMMAND.status().into()),
+        }
+    }
+
+    /// Issues the Flush that completed writes wait for. How many commands that was.
+    #[cold]
+    pub(super) fn plan_flush(&mut self) -> usize {
+        if self.pair.free_slots() == 0 {
+            return 0;
+        }
+        let (planned, attempts) = (self.durable.moment(), self.durable.flush_issued());
+        let token = CommandTasks { planned, attempts, flags: Flags::SERVES, ..CommandTasks::default() };
+        self.extents.clear();
+        if !self.submit_special(Sqe::flush(self.ground.nsid), token, 0) {
+            self.flush_ended(token, Some(StatusCode::INVALID_FIELD_IN_COMMAND.status()));
+        }
+        1
+    }
+
+    /// Submits a command whose memory is in `extents`. Whether the queue took it; its resource is given back otherwise.
+    fn submit_special(&mut self, sqe: Sqe, token: CommandTasks, bytes: u64) -> bool {
+        match self.pair.submit(sqe, &self.extents, token) {
+            Ok(_) => {
+                self.counters.count(sqe.nvm_opcode(), bytes);
+                if let Some(Some(entry)) = self.active.get(token.place as usize)
+                    && token.flags.has(Flags::SPREAD)
+                    && let Some(task) = entry.batch.task(token.first)
+                {
+                    task.begin();
+                }
+                true
+            }
+            Err(error) => {
+                // Admission and planning keep to `Limits`, so this is a mistake of ours; the task ends all the same.
+                debug_assert!(false, "a planned command was refused: {error}");
+                self.give_back(token);
+                false
+            }
+        }
+    }
+
+    /// Deals with commands that have ended and are more than a transfer's.
+    #[cold]
+    pub(super) fn complete_special(&mut self) {
+        let mut ended = std::mem::take(&mut self.special);
+        for (token, status) in ended.drain(..) {
+            self.special_ended(token, Some(status));
+        }
+        self.special = ended;
+    }
+
+    /// A command has ended with this status, or `None` where it was interrupted.
+    pub(super) fn special_ended(&mut self, token: CommandTasks, status: Option<Status>) {
+        if token.flags.has(Flags::SERVES) {
+            return self.flush_ended(token, status);
+        }
+        let succeeded = status.is_some_and(|status| status.is_success());
+        let copied = !succeeded || !token.flags.has(Flags::STAGED) || self.copy_staged(token);
+        let token = self.give_back(token);
+        if !succeeded {
+            let Self { active, alone, .. } = self;
+            let Some(Some(entry)) = active.get_mut(token.place as usize) else { return };
+            entry.in_flight -= 1;
+            if again(entry, token, status, alone) {
+                return;
+            }
+            entry.in_flight += 1;
+            let outcome = status.unwrap_or(StatusCode::COMMAND_ABORTED_BY_HOST.status());
+            return self.end_special(token, outcome.into());
+        }
+        if token.flags.has(Flags::WAITS) {
+            return self.durable.wait(token);
+        }
+        if token.flags.has(Flags::DIRTIES)
+            && let Some(entry) = self.entry(token.place)
+            && let Some(segment) = entry.batch.task(token.first).map(|task| task.head().segment())
+        {
+            self.durable.wrote(segment);
+        }
+        if token.flags.has(Flags::FLUSHES) {
+            self.durable.flushed(token.planned);
+        }
+        self.end_special(token, if copied { Outcome::SUCCESS } else { Outcome::LOST });
+    }
+
+    /// The Flush that others wait for has ended.
+    fn flush_ended(&mut self, token: CommandTasks, status: Option<Status>) {
+        // Where it was interrupted those that waited are issued again themselves.
+        let Some(status) = status else { return };
+        if !status.is_success() && !status.dnr() && token.attempts < ATTEMPTS {
+            return self.durable.flush_again();
+        }
+        if status.is_success() {
+            self.durable.flushed(token.planned);
+        }
+        for served in self.durable.flush_ended() {
+            self.end_special(served, status.into());
+        }
+    }
+
+    /// Copies what a staged read has read to where it was asked for. Whether that is there.
+    fn copy_staged(&mut self, token: CommandTasks) -> bool {
+        let Self { active, segments, ground, means, extents, staging, registered, counters, .. } = self;
+        let Some(Some(entry)) = active.get(token.place as usize) else { return false };
+        let Some(Work::Spread(spread)) = entry.batch.task(token.first).map(|task| task.work()) else { return false };
+        let Some(segment) = segments.get(spread.head.segment()) else { return false };
+        // The same part again: where it begins says all that it is.
+        let part = spread::next_part(&spread, token.planned, &segment.map, ground, means, extents);
+        let Some((part, staging)) = part.zip(staging.as_mut()) else { return false };
+        let (_, len) = part.staged;
+        let address = part.next.checked_sub(len).and_then(|at| spread.memory.checked_add(at));
+        let copied =
+            address.is_some_and(|address| staging.copy(token.resource, part.staged, address, &registered.load()));
+        if copied {
+            counters.count_staged(len);
+        }
+        copied
+    }
+
+    /// No command has its staging buffer, or its list, any more: nor has what is left of it, which may wait for a Flush
+    /// and be interrupted then, so that it ends a second time.
+    fn give_back(&mut self, mut token: CommandTasks) -> CommandTasks {
+        if token.flags.has(Flags::STAGED)
+            && let Some(staging) = &mut self.staging
+        {
+            staging.give_back(token.resource);
+        }
+        if token.flags.has(Flags::LISTED)
+            && let Some(lists) = &mut self.lists
+        {
+            lists.give_back(token.resource);
+        }
+        token.flags = token.flags.without(Flags::STAGED.and(Flags::LISTED));
+        token
+    }
+
+    /// A command has ended for good: so have its part of a share, or its transfers.
+    fn end_special(&mut self, token: CommandTasks, outcome: Outcome) {
+        let lane = self.ground.lane;
+        if let Some(entry) = self.entry(token.place) {
+            entry.in_flight -= 1;
+            if !token.flags.has(Flags::SPREAD) {
+                for index in token.indices() {
+                    end_part(&entry.batch, lane, index, outcome);
+                }
+            }
+        }
+        if token.flags.has(Flags::SPREAD) {
+            self.end_share_part(token.place, token.share, outcome);
+        }
+        self.leave_if_done(token.place);
+    }
+
+    /// A part of a share has ended.
+    fn end_share_part(&mut self, place: u32, share: u16, outcome: Outcome) {
+        let Some((task, outcome)) = self.shares.part_ended(share, outcome) else { return };
+        let lane = self.ground.lane;
+        if let Some(Active { batch, .. }) = self.entry(place) {
+            end_share(batch, lane, task, outcome);
+        }
+    }
+}
+
+/// What a command's success is followed by.
+fn cares(operation: Operation, durability: Durability, ground: &Ground) -> Flags {
+    let changes = matches!(operation, Operation::Write | Operation::Zeroes | Operation::Deallocate);
+    if !changes || !ground.volatile {
+        return Flags::default();
+    }
+    match durability {
+        Durability::None => Flags::DIRTIES,
+        // Dataset Management has no FUA.
+        Durability::Fua if operation != Operation::Deallocate => Flags::default(),
+        Durability::Fua | Durability::Flush => Flags::WAITS,
+    }
+}
