@@ -4,6 +4,7 @@
 //! - [`spec`]: the wire: registers, entries, status codes, data structures.
 //! - [`dma`]: memory that devices can reach.
 //! - [`bus`]: what a way to a controller must offer.
+//! - [`vfio`]: controllers of this machine, given by the kernel.
 //! - [`model`]: an NVMe controller in software. It shares the rooms above with the driver and nothing of those below,
 //!   so that the two sides cannot share a mistake.
 //! - [`queue`]: how commands reach a controller and completions come back.
@@ -15,3 +16,4 @@ pub mod dma;
 pub mod model;
 pub mod queue;
 pub mod spec;
+pub mod vfio;
