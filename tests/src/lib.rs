@@ -5,4 +5,5 @@ pub mod architecture;
 pub mod chaos;
 pub mod device_tests;
 pub mod fuzz;
+pub mod guest;
 pub mod instructions;

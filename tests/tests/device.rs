@@ -1,15 +1,6 @@
 //! The list of device tests on the tiers that need nothing but this process.
 
-use tentpeg_tests::device_tests::{Ending, ModelTier, Tier, Verdict, list};
-
-/// How an ending stands in the table.
-fn word(verdict: &Verdict) -> &'static str {
-    match verdict {
-        Ok(()) => "passed",
-        Err(Ending::Skipped(_)) => "skipped",
-        Err(Ending::Failed(_)) => "FAILED",
-    }
-}
+use tentpeg_tests::device_tests::{Ending, ModelTier, Tier, list, word};
 
 fn columns(cells: &[&str]) -> String {
     cells.iter().map(|cell| format!("{cell:16}")).collect::<Vec<_>>().join(" ")

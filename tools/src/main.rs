@@ -7,7 +7,9 @@ use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use tentpeg_driver::bus::Sysfs;
 use tentpeg_tools::bench::{self, BenchArgs};
+use tentpeg_tools::bind::{self, BindArgs};
 use tentpeg_tools::copy::read::{self, ReadArgs};
 use tentpeg_tools::copy::write::{self, WriteArgs};
 use tentpeg_tools::copy::{Copied, CopyError};
@@ -59,6 +61,16 @@ enum Command {
     #[command(after_help = "Examples:\n  tentpeg bench model:store=null --depth 32 --time 2s\n  \
                             tentpeg bench model:size=4GiB --mode mixed --read-percent 80 --block 128KiB --json")]
     Bench(BenchArgs),
+    /// Give NVMe controllers to VFIO, so that they can be driven from here
+    ///
+    /// A controller whose disk is mounted, swapped to, held by another block device or opened exclusively is refused,
+    /// and so is the disk that this machine runs from. What is done is printed; it ends with the next start of the
+    /// machine.
+    #[command(after_help = "Example:\n  tentpeg bind --dry-run 0000:04:00.0")]
+    Bind(BindArgs),
+    /// Give NVMe controllers back to the kernel
+    #[command(after_help = "Example:\n  tentpeg unbind 0000:04:00.0")]
+    Unbind(BindArgs),
 }
 
 fn main() -> ExitCode {
@@ -79,6 +91,8 @@ fn main() -> ExitCode {
         Command::Read(args) => finish_copy(read::run(&args, &interrupt)),
         Command::Write(args) => finish_copy(write::run(&args, &interrupt)),
         Command::Bench(args) => finish(bench::run(&args, &interrupt), args.json),
+        Command::Bind(args) => finish_text(bind::run(&Sysfs::system(), &args, true)),
+        Command::Unbind(args) => finish_text(bind::run(&Sysfs::system(), &args, false)),
     }
 }
 
@@ -117,6 +131,14 @@ fn finish_copy(result: Result<Copied, CopyError>) -> ExitCode {
             say(&summary);
             status_of(&report, ExitCode::SUCCESS)
         }
+        Err(error) => fail(&error.to_string()),
+    }
+}
+
+/// Prints what was done.
+fn finish_text(result: Result<String, impl Error>) -> ExitCode {
+    match result {
+        Ok(text) => print(&text),
         Err(error) => fail(&error.to_string()),
     }
 }

@@ -48,6 +48,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "tests/src/fuzz/lists.rs",
     "tests/src/fuzz/mappings.rs",
     "tests/src/fuzz/model_commands.rs",
+    "tests/src/guest/system.rs",
     "tests/tests/no_allocation.rs",
 ];
 

@@ -1,0 +1,338 @@
+//! What only a function behind VFIO has: another function's memory as a target, interrupts, and being taken away.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tentpeg_driver::bus::{Function, PciAddress, Sysfs};
+use tentpeg_driver::controller::{Attended, Controller, ControllerConfig};
+use tentpeg_driver::dma::{Access, DmaView, Region};
+use tentpeg_driver::queue::{Extent, QueuePair, ReachEnd};
+use tentpeg_driver::spec::command::Sqe;
+use tentpeg_driver::vfio::{self, BarMemory, VfioDevice, VfioFunction};
+use tentpeg_engine::OpCode;
+
+use super::tier::open_function;
+use crate::device_tests::bench::{bytes_hold, fill, holds};
+use crate::device_tests::{Bench, DeviceTest, Ending, Verdict, ensure};
+
+/// Memory is filled and compared piece by piece, each with data of its own.
+pub const PIECE: usize = 1 << 20;
+
+/// Looks without what is waited for after which a check gives up. Each look gives the processor away.
+const PATIENCE: usize = 100_000_000;
+
+/// What is written from the BAR, and what is read into it, as pieces tell them apart.
+pub const FROM_BAR: u64 = 1 << 20;
+/// See [`FROM_BAR`].
+pub const INTO_BAR: u64 = 2 << 20;
+
+/// The functions that checks may use. Both are with `vfio-pci`.
+#[derive(Debug, Clone)]
+pub struct Functions {
+    /// The machine.
+    pub sysfs: Sysfs,
+    /// A controller with blocks of 512 bytes whose first namespace has room for the BAR twice.
+    pub controller: PciAddress,
+    /// A function with memory at a BAR.
+    pub memory: PciAddress,
+    /// That BAR.
+    pub bar: u32,
+}
+
+/// All checks.
+pub fn list(functions: &Functions) -> Vec<DeviceTest> {
+    type Check = fn(&Functions) -> Verdict;
+    let checks: [(&str, Check); 7] = [
+        ("another function's memory is written from and read into, whole", whole_bar),
+        ("transfers into another function's memory start at every 512 bytes of a page", every_offset),
+        ("interrupts are events", interrupts),
+        ("doorbells are revoked under load", revoked_under_load),
+        ("a function that was cut off reaches nothing and is opened again", cut_off),
+        ("an address space of 100 regions is emptied", many_regions),
+        ("the kernel asks for a function back and gets it", unbound),
+    ];
+    let bind = |(name, check): (&str, Check)| {
+        let functions = functions.clone();
+        DeviceTest::new(name, move |_| check(&functions))
+    };
+    checks.into_iter().map(bind).collect()
+}
+
+/// A controller with a queue pair, and another function's memory in the same address space.
+struct BarBench {
+    bench: Bench,
+    pair: QueuePair<u32>,
+    bar: Region<BarMemory>,
+    /// Keeps the memory's function open.
+    _memory: VfioDevice,
+}
+
+impl BarBench {
+    fn open(functions: &Functions) -> Result<Self, Ending> {
+        let devices = vfio::open(&functions.sysfs, &[functions.controller, functions.memory])?;
+        let Ok([controller, memory]) = <[VfioDevice; 2]>::try_from(devices) else {
+            return Err(Ending::Failed("two functions were opened as another number".to_owned()));
+        };
+        let bar = memory.dma().register(memory.bar(functions.bar)?, Access::all())?;
+        let function = Arc::new(VfioFunction::new(Arc::new(controller))?);
+        let mut bench = Bench::new(Controller::enable(function, ControllerConfig::default())?, None)?;
+        let pair = bench.pair(64)?;
+        Ok(Self { bench, pair, bar, _memory: memory })
+    }
+
+    /// Moves `len` bytes between `region` from `at` on and the device from `offset` on, in the longest commands.
+    fn move_bytes(
+        &mut self,
+        opcode: OpCode,
+        region: (tentpeg_driver::dma::Iova, u64),
+        at: u64,
+        offset: u64,
+        len: u64,
+    ) -> Verdict {
+        let longest = self.bench.limits.max_transfer();
+        let mut done = 0;
+        while done < len {
+            let part = longest.min(len - done);
+            let iova = region.0.checked_add(at + done).filter(|_| at + done + part <= region.1);
+            let iova = iova.ok_or_else(|| Ending::Failed(format!("{part} bytes at {at}+{done} leave the memory")))?;
+            let slba = (offset + done) >> self.bench.limits.lba_shift();
+            self.bench.transfer(&mut self.pair, opcode, slba, &[Extent { iova, len: part }])?;
+            done += part;
+        }
+        Ok(())
+    }
+
+    fn bar(&self) -> (tentpeg_driver::dma::Iova, u64) {
+        (self.bar.iova(), self.bar.range().len())
+    }
+}
+
+/// Pieces of memory with the seed of each.
+fn pieces(view: DmaView<'_>, seed: u64) -> impl Iterator<Item = (DmaView<'_>, u64)> {
+    let count = view.len() / PIECE;
+    (0..count).map(move |piece| (view.slice(piece * PIECE, PIECE), seed + piece as u64))
+}
+
+/// The whole BAR goes to the device, and other data comes back into it. The host looks at both afterwards, from its
+/// side: at the drive's file and at the file that the BAR is.
+fn whole_bar(functions: &Functions) -> Verdict {
+    let mut bench = BarBench::open(functions)?;
+    let len = bench.bar().1;
+    pieces(bench.bar.view(), FROM_BAR).for_each(|(piece, seed)| fill(piece, seed));
+    bench.move_bytes(OpCode::Write, bench.bar(), 0, 0, len)?;
+    let memory = bench.bench.memory(PIECE as u64)?;
+    let whole = (memory.iova(), PIECE as u64);
+    for piece in 0..len / PIECE as u64 {
+        fill(memory.view(), INTO_BAR + piece);
+        bench.move_bytes(OpCode::Write, whole, 0, len + piece * PIECE as u64, PIECE as u64)?;
+    }
+    bench.bar.view().fill(0xEE);
+    bench.move_bytes(OpCode::Read, bench.bar(), 0, len, len)?;
+    pieces(bench.bar.view(), INTO_BAR).try_for_each(|(piece, seed)| holds(piece, seed))?;
+    for piece in 0..len / PIECE as u64 {
+        memory.view().fill(0xEE);
+        bench.move_bytes(OpCode::Read, whole, 0, piece * PIECE as u64, PIECE as u64)?;
+        holds(memory.view(), FROM_BAR + piece)?;
+    }
+    bench.bench.submit_plain(&mut bench.pair, Sqe::flush(bench.bench.namespace.nsid), 0)?;
+    let flushed = bench.bench.complete(&mut bench.pair, 1)?[0].1;
+    ensure(flushed.is_success(), || format!("Flush ended with {flushed}"))?;
+    bench.bench.finish(bench.pair)
+}
+
+/// One command as long as the device takes, from each place within a page; what lies around its target stays.
+/// The BAR is left as [`whole_bar`] leaves it.
+fn every_offset(functions: &Functions) -> Verdict {
+    let mut bench = BarBench::open(functions)?;
+    let (page, longest) = (4096u64, bench.bench.limits.max_transfer());
+    let whole = bench.bar().1;
+    ensure(longest + 2 * page <= whole, || format!("a command of {longest} bytes does not fit into {whole}"))?;
+    let source = bench.bench.memory(longest)?;
+    let view = source.view();
+    for at in (0..page).step_by(512) {
+        fill(view, at);
+        // Behind all that the host will look at.
+        bench.move_bytes(OpCode::Write, (source.iova(), longest), 0, 2 * whole, longest)?;
+        bench.bar.view().slice(0, (longest + 2 * page) as usize).fill(0xEE);
+        let commands = bench.pair.counters().commands;
+        bench.move_bytes(OpCode::Read, bench.bar(), at, 2 * whole, longest)?;
+        let commands = bench.pair.counters().commands - commands;
+        ensure(commands == 1, || format!("{longest} bytes at {at} took {commands} commands"))?;
+        holds(bench.bar.view().slice(at as usize, longest as usize), at)?;
+        for around in [0..at as usize, (at + longest) as usize..(longest + 2 * page) as usize] {
+            let mut bytes = vec![0; around.len()];
+            bench.bar.view().slice(around.start, around.len()).read(0, &mut bytes);
+            ensure(bytes.iter().all(|byte| *byte == 0xEE), || format!("bytes around {longest} at {at} were written"))?;
+        }
+    }
+    bench.move_bytes(OpCode::Read, bench.bar(), 0, whole, longest + 2 * page)?;
+    bench.bench.finish(bench.pair)
+}
+
+/// The admin queue's completions signal the first interrupt; without a command nothing is signalled.
+fn interrupts(functions: &Functions) -> Verdict {
+    let function = open_function(&functions.sysfs, functions.controller)?;
+    let mut controller = Controller::enable(Arc::clone(&function) as Arc<dyn Function>, ControllerConfig::default())?;
+    let events = function.device().interrupts(1)?;
+    let refused = function.device().interrupts(u32::MAX).err().map(|error| error.to_string()).unwrap_or_default();
+    ensure(refused.contains("MSI-X interrupts"), || format!("too many interrupts: {refused:?}"))?;
+    events[0].take();
+    controller.smart_log()?;
+    let signalled = (0..PATIENCE).any(|_| {
+        function.pause();
+        events[0].take()
+    });
+    ensure(signalled, || "no interrupt came for a completion of the admin queue".to_owned())?;
+    function.device().interrupts(0)?;
+    controller.smart_log()?;
+    ensure(!events[0].take(), || "an interrupt came that was switched off".to_owned())?;
+    Ok(controller.shutdown()?)
+}
+
+/// A lane rings on while its doorbells are revoked: nothing happens to it, nothing reaches the device, and the
+/// controller comes back with the same queue pair.
+fn revoked_under_load(functions: &Functions) -> Verdict {
+    let function = open_function(&functions.sysfs, functions.controller)?;
+    let mut bench =
+        Bench::new(Controller::enable(Arc::clone(&function) as Arc<dyn Function>, ControllerConfig::default())?, None)?;
+    let memory = bench.memory(4096)?;
+    let mut pair = bench.pair(64)?;
+    let block = [Extent { iova: memory.iova(), len: bench.limits.lba_size() }];
+    for round in 0..10 {
+        let (started, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+        let mut lane = pair;
+        let nlb = tentpeg_driver::spec::ZeroesBased::from_raw(0);
+        let read = Sqe::read(bench.namespace.nsid, round, nlb);
+        pair = std::thread::scope(|scope| {
+            let ringing = scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    while lane.submit(read, &block, 0).is_ok() {}
+                    lane.ring();
+                    lane.poll(64, |_| ());
+                    started.store(true, Ordering::Relaxed);
+                }
+                lane
+            });
+            while !started.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            function.revoke_doorbells();
+            let ended = bench.controller.stop_reach();
+            stop.store(true, Ordering::Relaxed);
+            let mut lane = ringing.join().map_err(|_| Ending::Failed("the lane panicked".to_owned()))?;
+            lane.interrupt(&ended, |_| ());
+            Ok::<_, Ending>(lane)
+        })?;
+        let attended = bench.controller.recover(&mut [&mut pair], &mut |_| (), "the check stopped it".to_owned());
+        ensure(matches!(attended, Attended::Recovered { .. }), || format!("it did not come back: {attended:?}"))?;
+        bench.transfer(&mut pair, OpCode::Read, 0, &block)?;
+    }
+    bench.controller.delete_queue_pair(&mut pair)?;
+    Ok(bench.controller.shutdown()?)
+}
+
+/// After the function has been cut off with commands in flight it reads as gone, memory is given up without an error,
+/// and the same function can be opened anew.
+fn cut_off(functions: &Functions) -> Verdict {
+    let function = open_function(&functions.sysfs, functions.controller)?;
+    let mut bench =
+        Bench::new(Controller::enable(Arc::clone(&function) as Arc<dyn Function>, ControllerConfig::default())?, None)?;
+    let mut pair = bench.pair(64)?;
+    let memory = bench.memory(bench.limits.max_transfer())?;
+    let extent = [Extent { iova: memory.iova(), len: bench.limits.max_transfer() }];
+    for token in 0..32 {
+        bench.submit(&mut pair, OpCode::Read, 0, &extent, token)?;
+    }
+    pair.ring();
+    function.cut_off();
+    // No device writes any more, so what is written now stays.
+    fill(memory.view(), 5);
+    let (csts, vs) = (function.read_u32(0x1c), function.read_u32(0x08));
+    ensure((csts, vs) == (u32::MAX, u32::MAX), || format!("it still answers: CSTS {csts:#x}, VS {vs:#x}"))?;
+    pair.ring();
+    let refused = bench.memory(4096).err().map(|ending| ending.to_string()).unwrap_or_default();
+    ensure(refused.contains("no function is in the address space"), || format!("memory was mapped: {refused:?}"))?;
+    let how = bench.controller.stop_reach().how();
+    ensure(how == ReachEnd::CutOff, || format!("its reach was ended by {how:?}"))?;
+    holds(memory.view(), 5)?;
+    drop((pair, memory, bench));
+    drop(function);
+    let again = open_function(&functions.sysfs, functions.controller)?;
+    Ok(Controller::enable(again, ControllerConfig::default())?.shutdown()?)
+}
+
+/// Many regions, each one mapping, given up in another order: every unmap finds exactly its own.
+fn many_regions(functions: &Functions) -> Verdict {
+    let function = open_function(&functions.sysfs, functions.controller)?;
+    let space = Arc::clone(function.dma());
+    let mut regions = Vec::new();
+    for number in 0..100u64 {
+        let bytes = 4096 << (number % 6);
+        let memory = tentpeg_driver::dma::HostMemory::allocate(bytes)?;
+        regions.push(space.register(memory, Access::all())?);
+    }
+    let mut first = regions.iter().map(|region| region.range());
+    let distinct = first.all(|range| regions.iter().filter(|other| other.range().overlaps(range)).count() == 1);
+    ensure(distinct, || "two regions share an IOVA".to_owned())?;
+    while !regions.is_empty() {
+        regions.swap_remove(regions.len() / 2).release();
+    }
+    // What was freed can be mapped again: nothing stayed behind.
+    for _ in 0..3 {
+        space.register(tentpeg_driver::dma::HostMemory::allocate(8 << 20)?, Access::all())?.release();
+    }
+    Ok(())
+}
+
+/// Somebody unbinds the driver: the kernel waits for us, we see its request, and when we have given the function up it
+/// has it. It is given to VFIO again at the end.
+fn unbound(functions: &Functions) -> Verdict {
+    let function = open_function(&functions.sysfs, functions.controller)?;
+    let mut bench =
+        Bench::new(Controller::enable(Arc::clone(&function) as Arc<dyn Function>, ControllerConfig::default())?, None)?;
+    let mut pair = bench.pair(16)?;
+    let memory = bench.memory(4096)?;
+    let block = [Extent { iova: memory.iova(), len: bench.limits.lba_size() }];
+    ensure(!function.device().removal_requested(), || "the kernel asks for it before anybody does".to_owned())?;
+    let folder = functions.sysfs.function_folder(functions.controller);
+    let write = |path: &std::path::Path, text: &str| -> std::io::Result<()> {
+        OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
+    };
+    let address = functions.controller.to_string();
+    std::thread::scope(|scope| {
+        let unbind = scope.spawn(|| write(&folder.join("driver/unbind"), &address));
+        // I/O goes on until we have seen it.
+        let mut looks = 0;
+        while !function.device().removal_requested() {
+            bench.transfer(&mut pair, OpCode::Read, 0, &block)?;
+            looks += 1;
+            ensure(looks < PATIENCE, || "the kernel does not ask for it".to_owned())?;
+        }
+        bench.finish(pair)?;
+        function.cut_off();
+        unbind.join().map_err(|_| Ending::Failed("the writer panicked".to_owned()))??;
+        Ok::<_, Ending>(())
+    })?;
+    let driver = functions.sysfs.function(functions.controller)?.driver;
+    ensure(driver.is_none(), || format!("it is with {driver:?} still"))?;
+    // The override that VFIO got it by still stands.
+    write(&functions.sysfs.path("/sys/bus/pci/drivers_probe"), &address)?;
+    let again = open_function(&functions.sysfs, functions.controller)?;
+    Ok(Controller::enable(again, ControllerConfig::default())?.shutdown()?)
+}
+
+/// Whether a file of the host holds what [`whole_bar`] leaves: pieces from `seed` on.
+///
+/// # Errors
+/// [`Ending::Failed`] with the first piece that does not.
+pub fn file_holds(file: &std::fs::File, offset: u64, len: u64, seed: u64) -> Verdict {
+    use std::os::unix::fs::FileExt;
+    let mut bytes = vec![0; PIECE];
+    for piece in 0..len / PIECE as u64 {
+        file.read_exact_at(&mut bytes, offset + piece * PIECE as u64)?;
+        bytes_hold(&bytes, seed + piece)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! Machines of folders and files, for tests of what reads sysfs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use tentpeg_driver::bus::Sysfs;
+
+/// A machine in a folder of its own.
+pub(crate) struct Machine(TempDir);
+
+impl Machine {
+    /// A machine on whose bus nothing is.
+    pub(crate) fn new() -> Self {
+        let machine = Self(TempDir::new().unwrap());
+        fs::create_dir_all(machine.path("sys/bus/pci/devices")).unwrap();
+        machine
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    pub(crate) fn sysfs(&self) -> Sysfs {
+        Sysfs::below(self.0.path())
+    }
+
+    pub(crate) fn file(&self, path: &str, contents: &str) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, contents).unwrap();
+    }
+
+    pub(crate) fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).unwrap()
+    }
+
+    fn link(&self, path: String, to: String) {
+        let path = self.path(&path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        symlink(to, path).unwrap();
+    }
+
+    /// A function of this class, on this driver, in this group.
+    pub(crate) fn function(&self, address: &str, class: &str, driver: Option<&str>, group: Option<u32>) {
+        let folder = format!("sys/bus/pci/devices/{address}");
+        for (name, contents) in [("class", class), ("vendor", "0x144d"), ("device", "0xa80a"), ("numa_node", "0")] {
+            self.file(&format!("{folder}/{name}"), &format!("{contents}\n"));
+        }
+        self.file(&format!("{folder}/driver_override"), "(null)\n");
+        if let Some(driver) = driver {
+            fs::create_dir_all(self.path(&format!("sys/bus/pci/drivers/{driver}"))).unwrap();
+            self.link(format!("{folder}/driver"), format!("../../drivers/{driver}"));
+        }
+        if let Some(group) = group {
+            self.link(format!("{folder}/iommu_group"), format!("../../../../kernel/iommu_groups/{group}"));
+            self.file(&format!("sys/kernel/iommu_groups/{group}/devices/{address}"), "");
+        }
+    }
+
+    /// A namespace of 1 GiB of the controller of a function, with its number as a block device.
+    pub(crate) fn disk(&self, address: &str, controller: &str, name: &str, numbers: &str) {
+        self.file(&format!("sys/bus/pci/devices/{address}/nvme/{controller}/{name}/size"), "");
+        self.file(&format!("sys/class/block/{name}/dev"), &format!("{numbers}\n"));
+        self.file(&format!("sys/class/block/{name}/size"), "2097152\n");
+    }
+
+    /// A text with this machine's paths as they would be on a real one.
+    pub(crate) fn relative(&self, text: &str) -> String {
+        text.replace(self.0.path().to_str().unwrap(), "")
+    }
+
+    /// Every file with its contents.
+    pub(crate) fn contents(&self) -> BTreeMap<PathBuf, String> {
+        fn collect(folder: &Path, found: &mut BTreeMap<PathBuf, String>) {
+            for entry in fs::read_dir(folder).unwrap() {
+                let entry = entry.unwrap();
+                let kind = entry.file_type().unwrap();
+                if kind.is_dir() {
+                    collect(&entry.path(), found);
+                } else if kind.is_file() {
+                    found.insert(entry.path(), fs::read_to_string(entry.path()).unwrap());
+                }
+            }
+        }
+        let mut found = BTreeMap::new();
+        collect(self.0.path(), &mut found);
+        found
+    }
+}
