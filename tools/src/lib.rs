@@ -9,9 +9,11 @@ pub mod bind;
 pub mod both_sides;
 pub mod copy;
 pub mod device;
+pub mod doctor;
 pub mod failure;
 pub mod info;
 pub mod interrupt;
+pub mod list;
 #[cfg(test)]
 mod machine;
 pub mod memory_budget;

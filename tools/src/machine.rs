@@ -19,6 +19,28 @@ impl Machine {
         machine
     }
 
+    /// A machine with a controller in each state: the boot disk, one that LVM stands on, one that is free (beside a
+    /// network card), one with VFIO, one without an IOMMU, one with VFIO beside a device that is not.
+    pub(crate) fn with_controllers() -> Self {
+        let machine = Self::new();
+        machine.function("0000:01:00.0", "0x010802", Some("nvme"), Some(1));
+        machine.disk("0000:01:00.0", "nvme0", "nvme0n1", "259:0");
+        machine.function("0000:02:00.0", "0x010802", Some("nvme"), Some(2));
+        machine.disk("0000:02:00.0", "nvme1", "nvme1n1", "259:1");
+        machine.file("sys/class/block/nvme1n1/holders/dm-3", "");
+        machine.function("0000:03:00.0", "0x010802", Some("nvme"), Some(3));
+        machine.disk("0000:03:00.0", "nvme2", "nvme2n1", "259:2");
+        machine.function("0000:03:00.1", "0x020000", Some("igb"), Some(3));
+        machine.function("0000:04:00.0", "0x010802", Some("vfio-pci"), Some(4));
+        machine.function("0000:05:00.0", "0x010802", Some("nvme"), None);
+        machine.function("0000:06:00.0", "0x010802", Some("vfio-pci"), Some(6));
+        machine.function("0000:06:00.1", "0x040300", Some("snd_hda_intel"), Some(6));
+        machine.file("proc/self/mountinfo", "22 1 259:0 / /boot/efi rw - vfat /dev/nvme0n1 rw\n");
+        machine.file("sys/bus/pci/drivers/vfio-pci/bind", "");
+        machine.file("sys/bus/pci/drivers_probe", "");
+        machine
+    }
+
     fn path(&self, path: &str) -> PathBuf {
         self.0.path().join(path)
     }

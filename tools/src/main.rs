@@ -13,8 +13,10 @@ use tentpeg_tools::bind::{self, BindArgs};
 use tentpeg_tools::copy::read::{self, ReadArgs};
 use tentpeg_tools::copy::write::{self, WriteArgs};
 use tentpeg_tools::copy::{Copied, CopyError};
+use tentpeg_tools::doctor::{self, DoctorArgs, Level};
 use tentpeg_tools::info::{self, InfoArgs};
 use tentpeg_tools::interrupt::{self, Interrupt};
+use tentpeg_tools::list::{self, ListArgs};
 use tentpeg_tools::options;
 use tentpeg_tools::replay::command::{self as replay, ReplayArgs};
 use tentpeg_tools::report::{self, Report};
@@ -61,6 +63,12 @@ enum Command {
     #[command(after_help = "Examples:\n  tentpeg bench model:store=null --depth 32 --time 2s\n  \
                             tentpeg bench model:size=4GiB --mode mixed --read-percent 80 --block 128KiB --json")]
     Bench(BenchArgs),
+    /// List the NVMe controllers of this machine, and whether they can be driven from here
+    List(ListArgs),
+    /// Look whether this machine can drive controllers from here, and say what to do where it cannot
+    ///
+    /// Each line is good, a warning or bad; the exit status is 1 where one is bad. Nothing is changed.
+    Doctor(DoctorArgs),
     /// Give NVMe controllers to VFIO, so that they can be driven from here
     ///
     /// A controller whose disk is mounted, swapped to, held by another block device or opened exclusively is refused,
@@ -91,6 +99,12 @@ fn main() -> ExitCode {
         Command::Read(args) => finish_copy(read::run(&args, &interrupt)),
         Command::Write(args) => finish_copy(write::run(&args, &interrupt)),
         Command::Bench(args) => finish(bench::run(&args, &interrupt), args.json),
+        Command::List(args) => finish_text(list::run(&Sysfs::system(), &args)),
+        Command::Doctor(args) => {
+            let (text, worst) = doctor::run(&Sysfs::system(), &args);
+            let printed = print(&text);
+            if worst == Level::Bad { ExitCode::FAILURE } else { printed }
+        }
         Command::Bind(args) => finish_text(bind::run(&Sysfs::system(), &args, true)),
         Command::Unbind(args) => finish_text(bind::run(&Sysfs::system(), &args, false)),
     }

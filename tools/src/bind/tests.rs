@@ -1,32 +1,13 @@
 use super::*;
 use crate::machine::Machine;
 
-/// A machine with four controllers: the boot disk, one that LVM stands on, one that is free, one with VFIO.
-fn machine() -> Machine {
-    let machine = Machine::new();
-    machine.function("0000:01:00.0", "0x010802", Some("nvme"), Some(1));
-    machine.disk("0000:01:00.0", "nvme0", "nvme0n1", "259:0");
-    machine.function("0000:02:00.0", "0x010802", Some("nvme"), Some(2));
-    machine.disk("0000:02:00.0", "nvme1", "nvme1n1", "259:1");
-    machine.file("sys/class/block/nvme1n1/holders/dm-3", "");
-    machine.function("0000:03:00.0", "0x010802", Some("nvme"), Some(3));
-    machine.disk("0000:03:00.0", "nvme2", "nvme2n1", "259:2");
-    machine.function("0000:03:00.1", "0x020000", Some("igb"), Some(3));
-    machine.function("0000:04:00.0", "0x010802", Some("vfio-pci"), Some(4));
-    machine.function("0000:05:00.0", "0x010802", Some("nvme"), None);
-    machine.file("proc/self/mountinfo", "22 1 259:0 / /boot/efi rw - vfat /dev/nvme0n1 rw\n");
-    machine.file("sys/bus/pci/drivers/vfio-pci/bind", "");
-    machine.file("sys/bus/pci/drivers_probe", "");
-    machine
-}
-
 fn args(addresses: &[&str], dry_run: bool) -> BindArgs {
     BindArgs { addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(), dry_run }
 }
 
 #[test]
 fn a_dry_run_shows_each_write_and_does_nothing() {
-    let machine = machine();
+    let machine = Machine::with_controllers();
     let before = machine.contents();
     let shown = run(&machine.sysfs(), &args(&["03:00.0", "04:00.0"], true), true).unwrap();
     assert_eq!(
@@ -50,7 +31,7 @@ fn a_dry_run_shows_each_write_and_does_nothing() {
 
 #[test]
 fn what_is_used_is_never_taken() {
-    let machine = machine();
+    let machine = Machine::with_controllers();
     let before = machine.contents();
     for (address, expected) in [
         (
@@ -66,7 +47,7 @@ fn what_is_used_is_never_taken() {
             "0000:03:00.1 is no NVMe controller (its class is 020000): `tentpeg list` shows those of this machine",
         ),
         ("05:00.0", "0000:05:00.0 is in no IOMMU group, so nothing would keep it from memory that is not its own: "),
-        ("06:00.0", "there is no PCI function 0000:06:00.0"),
+        ("07:00.0", "there is no PCI function 0000:07:00.0"),
     ] {
         // Behind one that could be bound: nothing is done unless all can be.
         let error = run(&machine.sysfs(), &args(&["03:00.0", address], false), true).unwrap_err().to_string();
@@ -86,7 +67,7 @@ fn without_vfio_nothing_is_unbound() {
 /// Files do not bind a driver: the kernel did not follow, the message says so, and the override is gone again.
 #[test]
 fn a_kernel_that_does_not_follow_is_told_and_what_was_done_is_taken_back() {
-    let machine = machine();
+    let machine = Machine::with_controllers();
     machine.file("sys/bus/pci/drivers/nvme/unbind", "");
     let error = run(&machine.sysfs(), &args(&["03:00.0"], false), true).unwrap_err();
     assert_eq!(
@@ -100,7 +81,7 @@ fn a_kernel_that_does_not_follow_is_told_and_what_was_done_is_taken_back() {
 
 #[test]
 fn a_write_that_fails_is_named_with_its_file() {
-    let machine = machine();
+    let machine = Machine::with_controllers();
     let error = run(&machine.sysfs(), &args(&["03:00.0"], false), true).unwrap_err().to_string();
     assert_eq!(
         machine.relative(&error),
