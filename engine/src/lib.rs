@@ -31,6 +31,7 @@ mod admission;
 mod batch;
 pub mod blocks;
 mod byte_size;
+mod clock;
 mod counters;
 mod device;
 mod engine;

@@ -14,11 +14,11 @@ use super::deadline::Deadline;
 use super::{ControllerError, Wait};
 use crate::bus::Function;
 use crate::dma::{Access, HostMemory, Region};
-use crate::queue::{Completion, Extent, PairCounters, QueuePair};
+use crate::queue::{Anomalies, Completion, Extent, PairCounters, QueuePair};
 use crate::spec::ZeroesBased;
 use crate::spec::command::{Cns, LogPageIdentifier, Sqe};
 use crate::spec::events::AsynchronousEvent;
-use crate::spec::registers::offset;
+use crate::spec::registers::{Csts, offset};
 
 /// Bytes of the buffer for what admin commands return: one Identify structure.
 pub(super) const DATA: usize = 4096;
@@ -101,6 +101,10 @@ impl AdminQueue {
 
     pub(super) fn counters(&self) -> PairCounters {
         self.pair.counters()
+    }
+
+    pub(super) fn anomalies(&self) -> Anomalies {
+        self.pair.anomalies()
     }
 
     /// Whether a command got no answer: then the queue is not used again.
@@ -207,6 +211,11 @@ impl AdminQueue {
             return Err(ControllerError::AdminQueueLost);
         }
         let command = sqe.admin_opcode().name().unwrap_or("an admin command");
+        let wait = Wait::Admin { command };
+        // No doorbell while RDY is 0, whoever has reset the controller (invariant 5).
+        if let Some(error) = ill(&*self.function, wait) {
+            return Err(error);
+        }
         self.pair
             .submit(sqe, data, AdminToken::Command)
             .map_err(|source| ControllerError::Submit { command, source })?;
@@ -219,25 +228,49 @@ impl AdminQueue {
                 AdminToken::Command => ended = Some(completion),
                 AdminToken::Event => events.ended(completion),
             });
-            events.renew(pair);
-            ended
+            // Some commands may take hours: nobody waits for them where there is no controller that could end them.
+            match ended {
+                Some(completion) => {
+                    events.renew(pair);
+                    Some(Ok(completion))
+                }
+                None => match ill(&**function, wait) {
+                    Some(error) => Some(Err(error)),
+                    None => {
+                        events.renew(pair);
+                        None
+                    }
+                },
+            }
         });
-        let Some(completion) = ended else {
-            self.lost = true;
-            let wait = Wait::Admin { command };
+        let outcome = ended.unwrap_or_else(|| {
             let csts = self.function.read_u32(offset::CSTS);
-            let cap = self.function.read_u64(offset::CAP);
-            return Err(if csts == u32::MAX || cap == u64::MAX || cap == 0 {
-                ControllerError::Gone { cap, csts }
-            } else {
-                ControllerError::Timeout { wait, limit: deadline.limit(), csts }
-            });
-        };
+            Err(ControllerError::Timeout { wait, limit: deadline.limit(), csts })
+        });
+        self.lost = outcome.is_err();
+        let completion = outcome?;
         if !completion.status.is_success() {
             return Err(ControllerError::Command { command, status: completion.status });
         }
         Ok(completion)
     }
+}
+
+/// What the registers say against a controller that should be ready; nothing where it is.
+fn ill(function: &dyn Function, wait: Wait) -> Option<ControllerError> {
+    let csts = function.read_u32(offset::CSTS);
+    let status = Csts::from_bits(csts);
+    if csts != u32::MAX && status.rdy() && !status.cfs() {
+        return None;
+    }
+    let cap = function.read_u64(offset::CAP);
+    Some(if csts == u32::MAX || cap == u64::MAX || cap == 0 {
+        ControllerError::Gone { cap, csts }
+    } else if status.cfs() {
+        ControllerError::Fatal { csts, wait }
+    } else {
+        ControllerError::NotReady { csts }
+    })
 }
 
 /// Host memory that the controller can reach.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::admin::AdminToken;
+use super::admin::AdminQueue;
 use super::deadline::Deadline;
 use super::quirks::Quirks;
 use super::{ControllerConfig, ControllerError, Wait};
@@ -25,7 +25,7 @@ pub(super) struct Started {
     pub(super) cap: Cap,
     pub(super) cc: Cc,
     pub(super) limits: ControllerLimits,
-    pub(super) pair: QueuePair<AdminToken>,
+    pub(super) admin: AdminQueue,
 }
 
 /// Resets the function, disables the controller where it is still enabled, gives it admin queues, and enables it. Where
@@ -58,10 +58,13 @@ pub(super) fn enable(function: &Arc<dyn Function>, config: &ControllerConfig) ->
     // One page of PRPs: pieces of a firmware image can be longer than what admin commands return.
     let admin_limits = ControllerLimits { list_pages: 1, ..limits };
     let pair = QueuePair::new(function, cap, &admin_limits, 0, entries)?;
+    let (submission_queue, completion_queue) = (pair.submission_queue(), pair.completion_queue());
+    // All memory is there before EN is set: from then on nothing is left that only the host could fail at.
+    let admin = AdminQueue::new(Arc::clone(function), pair, config.admin_timeout)?;
     let count = ZeroesBased::<u16>::from_count(entries).unwrap_or(ZeroesBased::<u16>::from_raw(1));
     function.write_u32(offset::AQA, Aqa::from_bits(0).with_asqs(count).with_acqs(count).bits());
-    function.write_u64(offset::ASQ, pair.submission_queue().get());
-    function.write_u64(offset::ACQ, pair.completion_queue().get());
+    function.write_u64(offset::ASQ, submission_queue.get());
+    function.write_u64(offset::ACQ, completion_queue.get());
 
     // One I/O command set where the controller has just that, else all that it supports (3.1.4.1, CSS).
     let css = if cap.css().contains(CommandSets::IO_COMMAND_SETS) {
@@ -82,7 +85,7 @@ pub(super) fn enable(function: &Arc<dyn Function>, config: &ControllerConfig) ->
         let _ = wait_not_ready(&**function, cap, timeout);
         return Err(error);
     }
-    Ok(Started { cap, cc, limits, pair })
+    Ok(Started { cap, cc, limits, admin })
 }
 
 /// Clears EN, where it is set, and waits until RDY has followed.
@@ -111,8 +114,7 @@ fn quirks_of(config: &ControllerConfig) -> Quirks {
 }
 
 /// Tells the controller to get ready for power off, and waits until it is.
-pub(super) fn shut_down(function: &dyn Function, cc: Cc, limit: Duration) -> Result<(), ControllerError> {
-    let cap = Cap::from_bits(function.read_u64(offset::CAP));
+pub(super) fn shut_down(function: &dyn Function, cap: Cap, cc: Cc, limit: Duration) -> Result<(), ControllerError> {
     function.write_u32(offset::CC, cc.with_shn(ShutdownNotification::NORMAL).bits());
     wait_for(function, cap, limit, Wait::ShutdownComplete, |csts| csts.shst() == ShutdownStatus::COMPLETE)
 }
@@ -145,7 +147,9 @@ fn wait_for(
     let found = deadline.wait(function, || {
         last = function.read_u32(offset::CSTS);
         let csts = Csts::from_bits(last);
-        (last == u32::MAX || csts.cfs() || reached(csts)).then_some(csts)
+        // All zeroes are the state before RDY, and what a missing device can read as: CAP tells.
+        let gone = last == u32::MAX || last == 0 && still_there(function, cap, last).is_err();
+        (gone || csts.cfs() || reached(csts)).then_some(csts)
     });
     let Some(csts) = found else {
         still_there(function, cap, last)?;

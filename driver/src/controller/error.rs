@@ -65,6 +65,12 @@ pub enum ControllerError {
         /// What was waited for.
         wait: Wait,
     },
+    /// Device: it was reset by somebody else, or has been stopped.
+    #[error("the controller is not ready: CSTS.RDY is 0 ({csts:#010x})")]
+    NotReady {
+        /// CSTS as it was read.
+        csts: u32,
+    },
     /// Device: an admin command ended in an error.
     #[error("{command} ended with {status}")]
     Command {
@@ -156,8 +162,8 @@ pub enum ControllerError {
     /// Host: no memory for a queue.
     #[error(transparent)]
     QueuePair(#[from] QueuePairError),
-    /// Device: CSTS.RDY did not follow CC.EN, so that its reach of memory was ended by other means.
-    #[error("the controller did not stop by itself; its reach of memory was ended by {how}")]
+    /// Device: it did not stop by itself, or was stopped before: its reach of memory was ended in another way.
+    #[error("the controller was not shut down in the orderly way: its reach of memory was ended by {how}")]
     Stopped {
         /// What ended it.
         how: ReachEnd,

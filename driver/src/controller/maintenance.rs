@@ -177,7 +177,8 @@ impl Controller {
     }
 
     /// Commits what was downloaded to `slot`, 1 to 7 or 0 for one of the controller's choice, or chooses what runs; when
-    /// it will. Activation without a reset may take as long as MTFA says.
+    /// it will. Activation without a reset may take as long as MTFA says, but no longer than
+    /// [`ControllerConfig::longest_wait`](super::ControllerConfig::longest_wait).
     ///
     /// # Errors
     /// [`ControllerError::NotSupported`] and [`ControllerError::Argument`] where the controller does not have what is
@@ -194,8 +195,9 @@ impl Controller {
         if slot == 1 && first_read_only && replaces {
             return Err(wrong("slot 1 is read only (FRMW)"));
         }
-        // MTFA is in units of 100 ms.
-        let limit = self.admin.timeout() + Duration::from_millis(u64::from(self.identify.mtfa) * 100);
+        // MTFA is in units of 100 ms, up to almost two hours.
+        let said = Duration::from_millis(u64::from(self.identify.mtfa) * 100).min(self.config.longest_wait);
+        let limit = self.admin.timeout().saturating_add(said);
         match self.admin.execute_within(Sqe::firmware_commit(slot, action), limit) {
             Ok(_) => Ok(FirmwareActivation::AsAsked),
             Err(ControllerError::Command { command, status }) => match status.code() {

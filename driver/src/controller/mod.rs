@@ -43,7 +43,7 @@ use quirks::{PciId, QUIRKS, Quirk, Quirks};
 use recovery::Recovery;
 
 use crate::bus::Function;
-use crate::queue::{ControllerLimits, DoorbellBuffers, PairCounters, QueuePair, ReachEnd};
+use crate::queue::{Anomalies, ControllerLimits, DoorbellBuffers, PairCounters, QueuePair, ReachEnd};
 use crate::spec::ZeroesBased;
 use crate::spec::command::{NumberOfQueues, Sqe};
 use crate::spec::identify::IdentifyController;
@@ -62,7 +62,7 @@ pub struct ControllerConfig {
     pub shutdown_timeout: Duration,
     /// The least wait for CSTS.RDY to follow CC.EN: a controller that says CAP.TO = 0 is still given that time.
     pub least_ready_timeout: Duration,
-    /// The longest wait that a controller may ask for (CAP.TO, CRTO.CRWMT, RTD3E): what it says can be hours.
+    /// The longest wait that a controller may ask for (CAP.TO, CRTO.CRWMT, RTD3E, MTFA): what it says can be hours.
     pub longest_wait: Duration,
     /// When recovery begins, and how often its steps are tried.
     pub recovery: RecoveryConfig,
@@ -113,8 +113,8 @@ pub struct Controller {
     granted: u16,
     /// Which queue identifiers are in use; index 0 is identifier 1.
     in_use: Vec<bool>,
-    /// Whether EN has been cleared and RDY seen to follow.
-    stopped: bool,
+    /// What ended its reach of memory, where that has been ended.
+    stopped: Option<ReachEnd>,
     recovery: Recovery,
     /// Doorbells in memory, where the controller knows of them.
     doorbell_buffers: Option<Arc<DoorbellBuffers>>,
@@ -129,7 +129,7 @@ impl Controller {
         let started = enable::enable(&function, &config)?;
         let mut controller = Self {
             limits: started.limits,
-            admin: AdminQueue::new(Arc::clone(&function), started.pair, config.admin_timeout)?,
+            admin: started.admin,
             cap: started.cap,
             cc: started.cc,
             identify: Box::new(IdentifyController::default()),
@@ -137,7 +137,7 @@ impl Controller {
             event_counters: EventCounters::default(),
             granted: 0,
             in_use: Vec::new(),
-            stopped: false,
+            stopped: None,
             recovery: Recovery::default(),
             doorbell_buffers: None,
             function,
@@ -189,9 +189,14 @@ impl Controller {
         self.granted
     }
 
-    /// What its admin queue has done.
+    /// What its admin queue has done since it was last enabled.
     pub fn admin_counters(&self) -> PairCounters {
         self.admin.counters()
+    }
+
+    /// What the admin queue was sent since then that belongs to no command.
+    pub fn admin_anomalies(&self) -> Anomalies {
+        self.admin.anomalies()
     }
 
     /// What is different about it.
@@ -235,14 +240,15 @@ impl Controller {
     /// Shuts the controller down in the orderly way, so that nothing in its caches is lost, and ends its reach.
     ///
     /// # Errors
-    /// [`ControllerError`] when it does not follow in time; its reach has ended all the same.
+    /// [`ControllerError`] when it does not follow in time, or has been stopped before; its reach has ended all the same.
     pub fn shutdown(mut self) -> Result<(), ControllerError> {
-        if self.stopped {
-            return Ok(());
+        if let Some(how) = self.stopped {
+            // What was in its caches may be lost.
+            return Err(ControllerError::Stopped { how });
         }
         // RTD3E is in microseconds, 0 where it is not said (Identify Controller, bytes 91:88).
         let said = Duration::from_micros(self.identify.rtd3e.into()).min(self.config.longest_wait);
-        let shut = enable::shut_down(&*self.function, self.cc, said.max(self.config.shutdown_timeout));
+        let shut = enable::shut_down(&*self.function, self.cap, self.cc, said.max(self.config.shutdown_timeout));
         let how = self.stop_reach().how();
         shut.and(if how == ReachEnd::NotReady { Ok(()) } else { Err(ControllerError::Stopped { how }) })
     }
@@ -260,7 +266,7 @@ impl Controller {
 
 impl Drop for Controller {
     fn drop(&mut self) {
-        if !self.stopped {
+        if self.stopped.is_none() {
             self.stop_reach();
         }
     }

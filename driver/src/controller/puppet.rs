@@ -40,9 +40,8 @@ impl Answer {
 /// What a test says to a command, with the data that it hands over; nothing where the usual answer will do.
 type Script = Box<dyn FnMut(&Sqe, &[u8]) -> Option<Answer> + Send>;
 
-/// The memory that is mapped for it.
-#[derive(Default)]
-struct Memory(Mutex<Vec<(IovaRange, usize)>>);
+/// The memory that is mapped for it, and how many mappings there may be.
+struct Memory(Mutex<Vec<(IovaRange, usize)>>, usize);
 
 impl AddressSpace for Memory {
     fn page_size(&self) -> u64 {
@@ -50,7 +49,11 @@ impl AddressSpace for Memory {
     }
 
     unsafe fn map(&self, range: IovaRange, base: NonNull<u8>, _: Access) -> Result<(), MapError> {
-        self.0.lock().unwrap().push((range, base.as_ptr() as usize));
+        let (mut mappings, limit) = (self.0.lock().unwrap(), self.1);
+        if mappings.len() == limit {
+            return Err(MapError::EntryLimit { range, limit });
+        }
+        mappings.push((range, base.as_ptr() as usize));
         Ok(())
     }
 
@@ -115,7 +118,16 @@ impl Puppet {
         identify: IdentifyController,
         script: impl FnMut(&Sqe, &[u8]) -> Option<Answer> + Send + 'static,
     ) -> Self {
-        let memory = Arc::<Memory>::default();
+        Self::with_mappings(usize::MAX, identify, script)
+    }
+
+    /// One whose address space holds no more than so many mappings.
+    pub(super) fn with_mappings(
+        limit: usize,
+        identify: IdentifyController,
+        script: impl FnMut(&Sqe, &[u8]) -> Option<Answer> + Send + 'static,
+    ) -> Self {
+        let memory = Arc::new(Memory(Mutex::default(), limit));
         let range = IovaRange::new(Iova::new(0x10_0000).unwrap(), 1 << 40).unwrap();
         let space = DmaSpace::new(Arc::clone(&memory) as Arc<dyn AddressSpace>, IovaAllocator::new(&[range], &[]));
         let cap = Cap::from_bits(0).with_mqes(ZeroesBased::<u16>::from_raw(127)).with_to(1).with_css(CommandSets::NVM);
@@ -147,6 +159,11 @@ impl Puppet {
     #[track_caller]
     pub(super) fn controller(&self) -> Controller {
         self.enable(ControllerConfig::default()).unwrap()
+    }
+
+    /// Whether CC.EN is 1.
+    pub(super) fn is_enabled(&self) -> bool {
+        self.state().cc.en()
     }
 
     /// The commands that it has fetched, of that opcode.

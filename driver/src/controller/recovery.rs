@@ -10,10 +10,8 @@
 //! What to do with an interrupted command, to retry it or to fail it, is the owner's to decide: every command of the
 //! NVM command set that this driver issues can be issued again.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::admin::AdminQueue;
 use super::namespace::{self, Learned};
 use super::quirks::QuirkFlags;
 use super::{Controller, ControllerError, enable};
@@ -79,7 +77,7 @@ pub enum Attended {
         /// Why it was stopped.
         reason: String,
     },
-    /// The controller is given up. Its pairs are empty, and nothing can be submitted any more.
+    /// The controller is given up. Its pairs are empty; what is submitted all the same is given back the next time.
     Removed {
         /// What ended its reach.
         how: ReachEnd,
@@ -92,7 +90,8 @@ pub enum Attended {
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
     pub(super) counters: RecoveryCounters,
-    next_health: u32,
+    /// When the registers were last looked at, by the owner's clock, which may have begun anywhere.
+    last_health: Option<u32>,
     /// What ended its reach, when it has been given up.
     pub(super) removed: Option<ReachEnd>,
 }
@@ -120,8 +119,12 @@ impl Controller {
         now: u32,
         mut interrupted: impl FnMut(T),
     ) -> Attended {
-        if self.recovery.removed.is_some() {
-            return Attended::Fine;
+        if let Some(how) = self.recovery.removed {
+            // For ever: what is in its pairs goes nowhere, whoever stopped it, and whenever it was submitted.
+            return match self.give_back(pairs, &ReachEnded::by(how), &mut interrupted) {
+                0 => Attended::Fine,
+                _ => Attended::Removed { how, reason: "the controller had been given up before".to_owned() },
+            };
         }
         for pair in &mut *pairs {
             pair.set_now(now);
@@ -141,13 +144,7 @@ impl Controller {
     ) -> Attended {
         let mut ended = self.stop_reach();
         let first = ended.how();
-        let counters = &mut self.recovery.counters;
-        for pair in &mut *pairs {
-            pair.interrupt(&ended, |token| {
-                counters.interrupted += 1;
-                interrupted(token);
-            });
-        }
+        self.give_back(pairs, &ended, interrupted);
         let mut last = reason.clone();
         for _ in 0..self.config.recovery.restarts {
             if self.recovery.removed.is_some() {
@@ -165,13 +162,31 @@ impl Controller {
         Attended::Removed { how: ended.how(), reason: last }
     }
 
+    /// Gives back what is in flight. How many commands that were.
+    fn give_back<T: Copy + Default>(
+        &mut self,
+        pairs: &mut [&mut QueuePair<T>],
+        ended: &ReachEnded,
+        interrupted: &mut impl FnMut(T),
+    ) -> u64 {
+        let mut count = 0;
+        for pair in pairs {
+            pair.interrupt(ended, |token| {
+                count += 1;
+                interrupted(token);
+            });
+        }
+        self.recovery.counters.interrupted += count;
+        count
+    }
+
     /// Ends the controller's reach of memory, by the mildest step that works. It always ends: the last step needs
     /// nothing from the device.
     pub fn stop_reach(&mut self) -> ReachEnded {
-        self.stopped = true;
         // First of all: from here on no lane can ring while EN or RDY is 0.
         self.function.revoke_doorbells();
         let how = self.mildest_stop();
+        self.stopped = Some(how);
         let counters = &mut self.recovery.counters;
         match how {
             ReachEnd::NotReady => counters.resets += 1,
@@ -209,10 +224,10 @@ impl Controller {
     /// Enables the controller anew and makes `pairs` known to it.
     fn restart<T: Copy + Default>(&mut self, pairs: &mut [&mut QueuePair<T>]) -> Result<(), ControllerError> {
         let started = enable::enable(&self.function, &self.config)?;
-        self.stopped = false;
+        self.stopped = None;
         self.cc = started.cc;
         self.keep_event_counters();
-        self.admin = AdminQueue::new(Arc::clone(&self.function), started.pair, self.config.admin_timeout)?;
+        self.admin = started.admin;
         let Learned { identify, limits, .. } =
             namespace::learn(&mut self.admin, started.cap, started.cc, &self.config)?;
         // Pairs, plans and the owner's limits are of the former life: they must hold for this one.
@@ -280,8 +295,14 @@ impl Controller {
             }
         }
         let command_limit = milliseconds(self.config.recovery.command_timeout);
-        for pair in &mut *pairs {
+        // Aborts are waited for one by one, and nobody takes completions meanwhile. Those that are not asked for in time
+        // are the next look's, which first sees whether the others have helped.
+        let begun = self.function.now();
+        'aborts: for pair in &mut *pairs {
             while let Some(cid) = pair.overdue(command_limit) {
+                if self.function.now().saturating_duration_since(begun) >= self.config.recovery.abort_timeout {
+                    break 'aborts;
+                }
                 self.recovery.counters.aborts += 1;
                 match self.admin.execute(Sqe::abort(pair.qid(), cid)) {
                     // Bit 0 of the result is 0 where the command was aborted (Base 2.1, 5.1.1).
@@ -295,11 +316,12 @@ impl Controller {
                 pair.note_abort(cid);
             }
         }
-        if now.wrapping_sub(self.recovery.next_health) as i32 >= 0 {
-            self.recovery.next_health = now.wrapping_add(milliseconds(self.config.recovery.health_interval));
-            return self.ill();
+        let interval = milliseconds(self.config.recovery.health_interval);
+        if self.recovery.last_health.is_some_and(|last| now.wrapping_sub(last) < interval) {
+            return None;
         }
-        None
+        self.recovery.last_health = Some(now);
+        self.ill()
     }
 
     /// What the registers say against the controller.

@@ -250,7 +250,7 @@ impl Controller {
     }
 
     /// Runs one command of an I/O queue. On an error without a status the controller may still reach the memory, which
-    /// is taken from it as it is dropped.
+    /// is taken from it as it is dropped; the command's end, whenever it comes, is not told to the owner of the pair.
     fn run_io<T: Copy + Default>(
         &mut self,
         pair: &mut QueuePair<T>,
@@ -264,7 +264,8 @@ impl Controller {
             let right = "a reservation command needs a pair with nothing in flight";
             return Err(ControllerError::Argument { argument: "commands in flight", value: in_flight as u64, right });
         }
-        pair.submit(sqe, &[Extent { iova: memory.iova(), len: len as u64 }], T::default())
+        let cid = pair
+            .submit(sqe, &[Extent { iova: memory.iova(), len: len as u64 }], T::default())
             .map_err(|source| ControllerError::Submit { command, source })?;
         pair.ring();
         let deadline = Deadline::after(self.config.admin_timeout);
@@ -277,6 +278,7 @@ impl Controller {
             Some(status) if status.is_success() => Ok(()),
             Some(status) => Err(ControllerError::Command { command, status }),
             None => {
+                pair.disown(cid);
                 let csts = self.function.read_u32(crate::spec::registers::offset::CSTS);
                 Err(ControllerError::Timeout { wait: Wait::Admin { command }, limit: deadline.limit(), csts })
             }

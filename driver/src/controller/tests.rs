@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::bus::{BusError, Doorbell};
+use crate::controller::puppet::Puppet;
 use crate::dma::{Access, DmaSpace, HostMemory};
 use crate::model::faults::{At, Life};
 use crate::model::{Drive, Model, ModelConfig, SoftwareIommu, Violation};
@@ -241,7 +242,8 @@ fn a_controller_that_goes_away_is_told_from_one_that_is_slow() {
     drop(model);
     let error = controller.smart_log().unwrap_err();
     assert!(matches!(error, ControllerError::Gone { cap: u64::MAX, csts: u32::MAX }), "{error}");
-    assert!(matches!(controller.smart_log().unwrap_err(), ControllerError::AdminQueueLost));
+    // It is told anew each time: no command was sent that could be lost.
+    assert!(matches!(controller.smart_log().unwrap_err(), ControllerError::Gone { .. }));
     assert!(matches!(controller.shutdown().unwrap_err(), ControllerError::Gone { .. }));
     drop(space);
 }
@@ -289,4 +291,17 @@ fn a_doorbell_while_the_controller_is_disabled_is_seen() {
         rig.model.violations()[..],
         [Violation::DoorbellWhileNotReady { .. } | Violation::DoorbellOfFormerEpoch { .. }]
     ));
+}
+
+/// A host without room for one more mapping leaves no controller enabled behind.
+#[test]
+fn a_controller_without_memory_for_it_is_not_left_enabled() {
+    let identify = IdentifyController { nn: 1, ..IdentifyController::default() };
+    for limit in [0, 1] {
+        let puppet = Puppet::with_mappings(limit, identify.clone(), |_, _| None);
+        let error = puppet.enable(ControllerConfig::default()).err().unwrap();
+        assert!(error.to_string().contains("at its limit"), "{error}");
+        assert!(!puppet.is_enabled(), "with {limit} mappings");
+    }
+    assert!(Puppet::with_mappings(2, identify, |_, _| None).enable(ControllerConfig::default()).is_ok());
 }

@@ -1,5 +1,6 @@
 //! Address spaces: what maps memory for devices, and the one space that an engine's functions share.
 
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -94,6 +95,27 @@ pub trait AddressSpace: Send + Sync {
     /// range has returned, and meanwhile nobody makes a reference to it.
     unsafe fn map(&self, range: IovaRange, memory: NonNull<u8>, access: Access) -> Result<(), MapError>;
 
+    /// As [`map`](Self::map), for memory that is a mapping of `file` from byte `offset` on: a translation in another
+    /// process, or one that maps files (iommufd, IOAS_MAP_FILE), needs no more of the memory than that. By default as
+    /// `map`.
+    ///
+    /// # Errors
+    /// [`MapError`]; nothing is mapped then.
+    ///
+    /// # Safety
+    /// As of `map`; and the memory is that of the file, shared.
+    unsafe fn map_file(
+        &self,
+        range: IovaRange,
+        memory: NonNull<u8>,
+        (file, offset): (BorrowedFd<'_>, u64),
+        access: Access,
+    ) -> Result<(), MapError> {
+        let _ = (file, offset);
+        // SAFETY: the caller keeps what `map` asks for.
+        unsafe { self.map(range, memory, access) }
+    }
+
     /// Removes a mapping, the whole of one and no more. When it returns no device reaches the memory through it.
     ///
     /// # Errors
@@ -142,8 +164,14 @@ impl DmaSpace {
         let align = (1u64 << len.trailing_zeros().min(21)).max(self.page_size());
         let range = self.lock_iovas().allocate(len, align)?;
         // SAFETY: a region owns its backing and drops it only after `unmap` has returned; `Backing` promises that
-        // the bytes stay where they are meanwhile and that nobody makes a reference to them.
-        if let Err(error) = unsafe { self.translation.map(range, backing.base(), access) } {
+        // the bytes stay where they are meanwhile, that nobody makes a reference to them, and what its file is.
+        let mapped = unsafe {
+            match backing.file() {
+                Some(file) => self.translation.map_file(range, backing.base(), file, access),
+                None => self.translation.map(range, backing.base(), access),
+            }
+        };
+        if let Err(error) = mapped {
             self.give_back(range, true);
             return Err(error.into());
         }

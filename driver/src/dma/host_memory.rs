@@ -211,6 +211,10 @@ unsafe impl Backing for HostMemory {
     fn len(&self) -> usize {
         self.len
     }
+
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        Some((self.file.as_fd(), 0))
+    }
 }
 
 impl AsFd for HostMemory {

@@ -1,6 +1,7 @@
 //! Memory that devices can reach, and the one safe order of giving it up.
 
 use std::mem::ManuallyDrop;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -10,12 +11,17 @@ use super::{Access, DmaSpace, DmaView, Iova, IovaRange};
 ///
 /// # Safety
 /// Until the value is dropped `base()` is the same, `len()` is the same and not 0, the `len()` bytes there are
-/// mapped, readable and writable, and nobody makes a reference to them.
+/// mapped, readable and writable, and nobody makes a reference to them. Where `file()` names a file, they are a shared
+/// mapping of it.
 pub unsafe trait Backing: Send + Sync + 'static {
     /// The first byte.
     fn base(&self) -> NonNull<u8>;
     /// The length in bytes, not 0.
     fn len(&self) -> usize;
+    /// The file that the bytes are a shared mapping of, and the offset of the first one there; none: anonymous memory.
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        None
+    }
     /// Whether there is no byte: never.
     fn is_empty(&self) -> bool {
         false

@@ -360,6 +360,11 @@ impl Board {
         let registers = &mut *registers;
         match life {
             Life::Fatal => registers.strike_fatal(),
+            Life::SelfReset => {
+                self.doorbells.revoke();
+                self.doorbells.stop();
+                registers.reset_itself();
+            }
             Life::AllOnes { dma_turns } => self.pull_with(registers, Presence::AllOnes, dma_turns),
             Life::AllZeroes { dma_turns } => self.pull_with(registers, Presence::AllZeroes, dma_turns),
             Life::DeadAdmin => self.faults.set_admin_dead(true),
@@ -377,11 +382,11 @@ impl Board {
         self.call_executor(registers);
     }
 
-    /// A step of that kind passes. Whether a fault was due.
-    pub(super) fn step_faults(&self, kind: At) -> bool {
+    /// A step of that kind passes. The faults that were due, and have struck.
+    pub(super) fn step_faults(&self, kind: At) -> Vec<Life> {
         let due = self.faults.step(kind);
         due.iter().for_each(|life| self.strike(*life));
-        !due.is_empty()
+        due
     }
 
     /// Counts faults that have shown at the registers.

@@ -245,6 +245,14 @@ impl Registers {
         self.memory_buffer.reset();
     }
 
+    /// The controller's firmware starts anew. Where its admin queues are is kept over a reset of a controller (Base 2.1,
+    /// 3.7.2).
+    pub(super) fn reset_itself(&mut self) {
+        let admin_queues = (self.aqa, self.asq, self.acq);
+        self.power_on();
+        (self.aqa, self.asq, self.acq) = admin_queues;
+    }
+
     fn configure(&mut self, cc: Cc) -> Result<(), Violation> {
         let was = self.cc;
         let shutdown = cc.shn() != ShutdownNotification::NONE && cc.shn() != was.shn();

@@ -89,6 +89,9 @@ pub struct Anomalies {
     pub unknown_cid: u64,
     /// The CID is of a former command of a slot that is in use again.
     pub stale_cid: u64,
+    /// The submission queue identifier is not this pair's: queues count their CIDs alike, and the command that ended is
+    /// another queue's.
+    pub wrong_sqid: u64,
     /// The head pointer lies outside the submission queue; the completion itself was taken.
     pub bad_sqhd: u64,
 }
@@ -96,7 +99,7 @@ pub struct Anomalies {
 impl Anomalies {
     /// How many there were in all.
     pub fn total(&self) -> u64 {
-        self.out_of_range_cid + self.unknown_cid + self.stale_cid + self.bad_sqhd
+        self.out_of_range_cid + self.unknown_cid + self.stale_cid + self.wrong_sqid + self.bad_sqhd
     }
 }
 
@@ -270,6 +273,10 @@ impl<T: Copy + Default> QueuePair<T> {
             let Some(cqe) = self.completion.pop(self.memory.view()) else {
                 break;
             };
+            if cqe.sqid != self.qid {
+                self.anomalies.wrong_sqid += 1;
+                continue;
+            }
             if !self.submission.holds(cqe.sqhd) {
                 self.anomalies.bad_sqhd += 1;
             }
@@ -305,6 +312,12 @@ impl<T: Copy + Default> QueuePair<T> {
     /// Notes that the controller was asked to abort a command.
     pub fn note_abort(&mut self, cid: Cid) {
         self.slots.note_abort(cid, self.now);
+    }
+
+    /// Has the end of a command told to nobody: whoever submitted it on a pair that was lent has given up waiting. Its
+    /// slot and its list pages stay in quarantine until it ends, as those of any other.
+    pub(crate) fn disown(&mut self, cid: Cid) {
+        self.slots.disown(cid);
     }
 
     /// Ends every command in flight without a completion, and gives each one's token. A slot and its memory are in
@@ -352,6 +365,7 @@ impl<T: Copy + Default> QueuePair<T> {
             Stray::OutOfRange => self.anomalies.out_of_range_cid += 1,
             Stray::NotInFlight => self.anomalies.unknown_cid += 1,
             Stray::Stale => self.anomalies.stale_cid += 1,
+            Stray::Disowned => self.counters.completions += 1,
         }
     }
 

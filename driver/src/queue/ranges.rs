@@ -131,13 +131,17 @@ mod tests {
     use super::*;
     use crate::dma::{Access, HostMemory};
     use crate::model::SoftwareIommu;
-    use crate::queue::{ControllerLimits, IoCommand, OptionalCommands};
+    use crate::queue::{ControllerLimits, IoCommand, IoError, OptionalCommands};
     use crate::spec::identify::{IdentifyController, IdentifyControllerNvm, IdentifyNamespace, LbaFormat, Oncs};
     use crate::spec::registers::Cap;
 
     fn limits(nvm: &IdentifyControllerNvm) -> Limits {
+        limits_with(Oncs::DATASET_MANAGEMENT, nvm)
+    }
+
+    fn limits_with(oncs: Oncs, nvm: &IdentifyControllerNvm) -> Limits {
         let cap = Cap::from_bits(0).with_mqes(ZeroesBased::<u16>::from_raw(127));
-        let controller = IdentifyController { oncs: Oncs::DATASET_MANAGEMENT, ..IdentifyController::default() };
+        let controller = IdentifyController { oncs, ..IdentifyController::default() };
         let optional = OptionalCommands::of(cap, &controller, Some(nvm));
         let controller = ControllerLimits { optional, ..ControllerLimits::new(cap, 4096, 5).unwrap() };
         let mut namespace = IdentifyNamespace { nsze: 1000, ..IdentifyNamespace::default() };
@@ -167,6 +171,8 @@ mod tests {
         let mut bytes = [0; 32];
         region.view().read(64, &mut bytes);
         assert_eq!(bytes, *ranges.as_bytes());
+        let without = limits_with(Oncs::empty(), &IdentifyControllerNvm::default());
+        assert!(matches!(command.sqe(7, &without), Err(IoError::Unsupported { .. })));
     }
 
     #[test]

@@ -16,13 +16,24 @@ pub(super) enum Stray {
     NotInFlight,
     /// The slot holds a later command.
     Stale,
+    /// It is the command's own; whoever submitted it has given up waiting. The slot is free now.
+    Disowned,
+}
+
+/// What a slot holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Free,
+    InFlight,
+    /// A command in flight whose end nobody is told.
+    Disowned,
 }
 
 #[derive(Clone, Copy)]
 struct Slot<T> {
     /// The CID of the command in flight, or of the next one.
     cid: Cid,
-    in_flight: bool,
+    state: State,
     /// Whether the controller has been asked to abort the command.
     abort_asked: bool,
     /// When the command was issued, or when its abort was asked for; in the owner's ticks.
@@ -46,7 +57,7 @@ impl<T: Copy + Default> Slots<T> {
     pub(super) fn new(count: u16) -> Self {
         debug_assert!((1..=Self::MAX).contains(&usize::from(count)));
         let slots = (0..count)
-            .map(|index| Slot { cid: index, in_flight: false, abort_asked: false, since: 0, token: T::default() })
+            .map(|index| Slot { cid: index, state: State::Free, abort_asked: false, since: 0, token: T::default() })
             .collect();
         let index_mask = (u32::from(count).next_power_of_two().max(2) - 1) as u16;
         Self { slots, free: (0..count).rev().collect(), index_mask }
@@ -75,7 +86,7 @@ impl<T: Copy + Default> Slots<T> {
         let index = *self.free.last()?;
         let slot = self.slots.get_mut(usize::from(index))?;
         self.free.pop();
-        slot.in_flight = true;
+        slot.state = State::InFlight;
         slot.abort_asked = false;
         slot.since = now;
         slot.token = token;
@@ -89,18 +100,43 @@ impl<T: Copy + Default> Slots<T> {
         let Some(slot) = self.slots.get_mut(usize::from(index)) else {
             return Err(Stray::OutOfRange);
         };
-        if slot.cid != cid || !slot.in_flight {
-            return Err(if slot.in_flight { Stray::Stale } else { Stray::NotInFlight });
+        if slot.cid != cid || slot.state != State::InFlight {
+            return Err(self.stray(index, cid));
         }
         let token = slot.token;
         self.free(index);
         Ok(token)
     }
 
+    /// Why a completion with this CID, whose index is a slot's, ends no command of the owner's.
+    #[cold]
+    fn stray(&mut self, index: u16, cid: Cid) -> Stray {
+        let Some(slot) = self.slots.get(usize::from(index)) else { return Stray::OutOfRange };
+        match slot.state {
+            State::Free => Stray::NotInFlight,
+            State::Disowned if slot.cid == cid => {
+                self.free(index);
+                Stray::Disowned
+            }
+            State::InFlight | State::Disowned => Stray::Stale,
+        }
+    }
+
+    /// Nobody is told of the end of a command in flight any more. Its slot stays in quarantine until then.
+    pub(super) fn disown(&mut self, cid: Cid) {
+        if let Some(slot) = self.slots.get_mut(usize::from(cid & self.index_mask))
+            && slot.cid == cid
+            && slot.state == State::InFlight
+        {
+            slot.state = State::Disowned;
+        }
+    }
+
     /// A command whose last event (it was issued, or its abort was asked for) is more than `limit` ticks before `now`.
     pub(super) fn overdue(&self, now: u32, limit: u32, abort_asked: bool) -> Option<Cid> {
-        let overdue =
-            |slot: &&Slot<T>| slot.in_flight && slot.abort_asked == abort_asked && now.wrapping_sub(slot.since) > limit;
+        let overdue = |slot: &&Slot<T>| {
+            slot.state != State::Free && slot.abort_asked == abort_asked && now.wrapping_sub(slot.since) > limit
+        };
         self.slots.iter().find(overdue).map(|slot| slot.cid)
     }
 
@@ -117,9 +153,12 @@ impl<T: Copy + Default> Slots<T> {
     /// Frees every slot in use and gives what it held. Completions that come later are strays.
     pub(super) fn end_all(&mut self, mut ended: impl FnMut(T)) {
         for index in 0..self.slots.len() as u16 {
-            if self.slots[usize::from(index)].in_flight {
+            let Slot { state, token, .. } = self.slots[usize::from(index)];
+            if state != State::Free {
                 self.free(index);
-                ended(self.slots[usize::from(index)].token);
+            }
+            if state == State::InFlight {
+                ended(token);
             }
         }
     }
@@ -128,7 +167,7 @@ impl<T: Copy + Default> Slots<T> {
     #[inline]
     fn free(&mut self, index: u16) {
         let Some(slot) = self.slots.get_mut(usize::from(index)) else { return };
-        slot.in_flight = false;
+        slot.state = State::Free;
         // The carry out of the 16 bits starts the generations anew. The last one is left out, whose CID could be
         // FFFFh: its bits above the index are all ones.
         let next = slot.cid.wrapping_add(self.index_mask + 1);
@@ -201,6 +240,23 @@ mod tests {
         slots.end_all(|token| ended.push(token));
         assert_eq!((ended, slots.free_count()), (vec![2], 4));
         assert_eq!(slots.complete(second), Err(Stray::NotInFlight), "a late completion is a stray");
+    }
+
+    #[test]
+    fn a_disowned_command_keeps_its_slot_and_ends_for_nobody() {
+        let mut slots = Slots::<u32>::new(2);
+        let [first, second] = [7, 8].map(|token| slots.take(token, 0).unwrap());
+        slots.disown(first);
+        slots.disown(second ^ 2);
+        assert_eq!((slots.free_count(), slots.overdue(5, 4, false)), (0, Some(first)), "it has its deadlines still");
+        assert_eq!(slots.complete(first ^ 2), Err(Stray::Stale), "another generation");
+        assert_eq!(slots.complete(first), Err(Stray::Disowned));
+        assert_eq!(slots.complete(first), Err(Stray::NotInFlight), "once");
+        assert_eq!((slots.free_count(), slots.complete(second)), (1, Ok(8)));
+        let third = slots.take(9, 0).unwrap();
+        slots.disown(third);
+        slots.end_all(|token| panic!("{token} is nobody's"));
+        assert_eq!(slots.free_count(), 2);
     }
 
     proptest! {

@@ -2,6 +2,11 @@
 //! of a device. None of it is on the way of a request.
 //!
 //! Who implements [`Blocks`] owns the commands and the memory they use; what the bytes mean is left to the callers.
+//! [`NamespaceBlocks`] does it over a controller and an idle queue pair.
+
+mod namespace;
+
+pub use namespace::{NamespaceBlocks, NamespaceBlocksError};
 
 use thiserror::Error;
 

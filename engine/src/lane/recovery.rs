@@ -4,33 +4,38 @@
 //! attend to the controller. What was interrupted is asked for again a few times, and fails after that; where the
 //! controller is given up, every task fails, and so does every later one.
 
+use std::sync::TryLockError;
 use std::time::Instant;
 
-use tentpeg_driver::controller::Attended;
-use tentpeg_driver::queue::ReachEnded;
+use tentpeg_driver::controller::{Attended, ControllerError};
+use tentpeg_driver::queue::{QueuePair, ReachEnded};
 use tentpeg_driver::spec::status::StatusCode;
 
 use super::{CommandTasks, Lane, again, end_part, leave};
-use crate::device::{SharedDevice, lock};
+use crate::device::{Device, SharedDevice, lock};
 
 /// Busy turns between two looks at the clock.
 const TURNS: u32 = 256;
 /// Milliseconds between two looks at the controller.
 const INTERVAL: u32 = 10;
 
+/// How often a controller is recovered that fails again when it is asked for its namespace.
+const TRIES: u32 = 3;
+
 /// When the lane looks next, and whom it looks after.
 pub(super) struct Watch {
     device: SharedDevice,
     started: Instant,
     turns: u32,
-    next: u32,
+    /// When it last looked at the controller.
+    last: Option<u32>,
     /// The controller has been given up.
     removed: bool,
 }
 
 impl Watch {
     pub(super) fn new(device: SharedDevice) -> Self {
-        Self { device, started: Instant::now(), turns: 0, next: 0, removed: false }
+        Self { device, started: Instant::now(), turns: 0, last: None, removed: false }
     }
 
     /// Whether it is time to look at the clock: after some busy turns, or after any other.
@@ -50,15 +55,23 @@ impl Lane {
         }
         let now = self.watch.started.elapsed().as_millis() as u32;
         self.pair.set_now(now);
-        if (now.wrapping_sub(self.watch.next) as i32) < 0 {
+        // The clock wraps after seven weeks, in which a lane may not have been turned.
+        if self.watch.last.is_some_and(|last| now.wrapping_sub(last) < INTERVAL) {
             return;
         }
-        self.watch.next = now.wrapping_add(INTERVAL);
         let mut interrupted: Vec<CommandTasks> = Vec::new();
-        let attended = match &mut *lock(&self.watch.device) {
-            Some(device) => device.controller.attend(&mut [&mut self.pair], now, |token| interrupted.push(token)),
+        // Who has the controller may wait for an admin command, which has a deadline of its own; I/O goes on meanwhile.
+        let mut device = match self.watch.device.try_lock() {
+            Ok(device) => device,
+            Err(TryLockError::Poisoned(device)) => device.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        self.watch.last = Some(now);
+        let attended = match &mut *device {
+            Some(device) => attend(device, &mut self.pair, now, |token| interrupted.push(token)),
             None => return,
         };
+        drop(device);
         if matches!(attended, Attended::Removed { .. }) {
             self.watch.removed = true;
             // Their memory is out of the device's reach: each can be told, and there is nobody to ask again.
@@ -78,6 +91,44 @@ impl Lane {
             }
         }
     }
+}
+
+/// Attends to the controller. One that has been enabled anew must have the namespace still that it had: before anything
+/// is issued to it again.
+fn attend(
+    device: &mut Device,
+    pair: &mut QueuePair<CommandTasks>,
+    now: u32,
+    mut interrupted: impl FnMut(CommandTasks),
+) -> Attended {
+    let mut attended = device.controller.attend(&mut [&mut *pair], now, &mut interrupted);
+    for _ in 0..TRIES {
+        let Attended::Recovered { .. } = attended else { return attended };
+        match has_its_namespace(device) {
+            Ok(true) => return attended,
+            Ok(false) => break,
+            Err(error) => {
+                attended = device.controller.recover(&mut [&mut *pair], &mut interrupted, error.to_string());
+            }
+        }
+    }
+    let ended = device.controller.stop_reach();
+    pair.interrupt(&ended, interrupted);
+    Attended::Removed {
+        how: ended.how(),
+        reason: "after its reset it does not have the namespace that it had".to_owned(),
+    }
+}
+
+/// Whether the controller has the namespace that plans are made for: with the identifiers that it had, and all the
+/// blocks, in the same format. A namespace may have grown.
+fn has_its_namespace(device: &mut Device) -> Result<bool, ControllerError> {
+    let (was, limits) = (&device.namespace.identify, device.limits);
+    let Some(now) = device.controller.rescan(device.namespace.nsid)? else { return Ok(false) };
+    let Ok(found) = now.limits else { return Ok(false) };
+    let same_format = found.lba_size() == limits.lba_size() && found.metadata() == limits.metadata();
+    let enough = found.nsze() >= limits.nsze() && found.max_blocks() >= limits.max_blocks();
+    Ok(same_format && enough && (now.identify.nguid, now.identify.eui64) == (was.nguid, was.eui64))
 }
 
 impl Lane {
@@ -111,3 +162,6 @@ impl Drop for Lane {
         self.abandon();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -128,6 +128,7 @@ fn life(dice: &mut Dice, kind: Kind) -> Option<(Life, Provocation)> {
     let soon = dice.pick(&[Provocation::Nothing, Provocation::Reset]);
     Some(match kind {
         Kind::Fatal => (Life::Fatal, Provocation::Nothing),
+        Kind::SelfReset => (Life::SelfReset, Provocation::Nothing),
         Kind::AllOnes => (Life::AllOnes { dma_turns }, soon),
         Kind::AllZeroes => (Life::AllZeroes { dma_turns }, soon),
         Kind::DeadAdmin => (Life::DeadAdmin, Provocation::Log),

@@ -135,6 +135,8 @@ counts! {
     unknown_cid, "anomaly: unknown or duplicate CID";
     /// Completions of a former command of a slot.
     stale_cid, "anomaly: stale CID";
+    /// Completions of another queue's commands.
+    wrong_sqid, "anomaly: another queue's SQID";
     /// Completions with a head pointer outside the queue.
     bad_sqhd, "anomaly: SQHD out of range";
     /// Late commands whose memory was still kept for them.
@@ -191,6 +193,7 @@ impl Counters {
         self.out_of_range_cid += anomalies.out_of_range_cid;
         self.unknown_cid += anomalies.unknown_cid;
         self.stale_cid += anomalies.stale_cid;
+        self.wrong_sqid += anomalies.wrong_sqid;
         self.bad_sqhd += anomalies.bad_sqhd;
     }
 

@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_micros(200);
 const MOST_PAUSES: u64 = 2_000_000;
 
 /// The model's function with virtual time: deadlines take as many turns of the model each time.
-pub(super) struct Watched {
+pub struct Watched {
     inner: Arc<ModelFunction>,
     start: Instant,
     nanoseconds: AtomicU64,
@@ -24,7 +24,8 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) fn new(inner: Arc<ModelFunction>) -> Self {
+    /// Stands before `inner`; its time begins now.
+    pub fn new(inner: Arc<ModelFunction>) -> Self {
         Self {
             inner,
             start: Instant::now(),
@@ -39,17 +40,17 @@ impl Watched {
     }
 
     /// Virtual time passes.
-    pub(super) fn pass(&self, time: Duration) {
+    pub fn pass(&self, time: Duration) {
         self.nanoseconds.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// Virtual milliseconds since the beginning; they wrap.
-    pub(super) fn milliseconds(&self) -> u32 {
+    pub fn milliseconds(&self) -> u32 {
         (self.nanoseconds.load(Ordering::Relaxed) / 1_000_000) as u32
     }
 
-    /// A step of the harness begins.
-    pub(super) fn begin_step(&self) {
+    /// A step begins, which may look anew as often as a wait may.
+    pub fn begin_step(&self) {
         self.pauses.store(0, Ordering::Relaxed);
     }
 }

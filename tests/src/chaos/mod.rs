@@ -38,6 +38,8 @@ use std::time::Instant;
 
 use clap::ValueEnum;
 
+pub use function::Watched;
+
 pub use counters::Counters;
 
 use dice::Dice;

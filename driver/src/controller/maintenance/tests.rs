@@ -260,3 +260,16 @@ fn a_self_test_of_namespaces_that_can_be() {
     assert_eq!(error, "nsid is 0x5: the controller has no such namespace (NN)");
     assert_eq!(puppet.fetched(AdminOpcode::DEVICE_SELF_TEST).len(), 3);
 }
+
+/// MTFA can be hours, and a controller that says so may never end.
+#[test]
+fn activation_is_waited_for_no_longer_than_is_configured() {
+    let puppet = Puppet::new(IdentifyController { mtfa: 20, ..everything() }, |sqe, _| {
+        (sqe.admin_opcode() == AdminOpcode::FIRMWARE_COMMIT).then_some(Answer::Hold)
+    });
+    let (admin_timeout, longest_wait) = (Duration::from_millis(20), Duration::from_millis(30));
+    let config = ControllerConfig { admin_timeout, longest_wait, ..ControllerConfig::default() };
+    let outcome = puppet.enable(config).unwrap().commit_firmware(2, CommitAction::ACTIVATE_IMMEDIATELY);
+    let Err(ControllerError::Timeout { limit, .. }) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(limit, admin_timeout + longest_wait);
+}

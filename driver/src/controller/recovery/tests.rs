@@ -1,14 +1,21 @@
 //! Each step of recovery, on a model behind a function whose answers can be bent.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use super::*;
 use crate::bus::{BusError, Doorbell, Function};
 use crate::controller::ControllerConfig;
 use crate::dma::{Access, DmaSpace, HostMemory, Region};
-use crate::model::faults::{At, Life};
+use crate::model::faults::{Action, At, CommandQueue, Life, Rule, StrangeCid, When};
 use crate::model::{Drive, Model, ModelConfig, SoftwareIommu};
 use crate::queue::Extent;
+use crate::spec::command::AdminOpcode;
+use crate::spec::registers::NSSR_RESET;
+
+/// Virtual time that passes with each look of a wait.
+const PAUSE: Duration = Duration::from_micros(100);
 
 /// What the function between driver and model does wrong.
 #[derive(Debug, Clone, Copy, Default)]
@@ -17,6 +24,8 @@ struct Bent {
     ready: bool,
     /// Every register reads as all ones.
     all_ones: bool,
+    /// Every register reads as all zeroes.
+    all_zeroes: bool,
     /// A Function Level Reset fails, or does not exist.
     no_reset: Option<BusError>,
     /// The read after bus mastering went off does not return.
@@ -30,6 +39,9 @@ struct Between {
     bent: Mutex<Bent>,
     /// What was done to the function, in order.
     steps: Mutex<Vec<&'static str>>,
+    begun: Instant,
+    /// Looks of waits so far.
+    looks: AtomicU64,
 }
 
 impl Between {
@@ -40,6 +52,11 @@ impl Between {
     fn note(&self, step: &'static str) -> Bent {
         self.steps.lock().unwrap().push(step);
         *self.bent.lock().unwrap()
+    }
+
+    /// Virtual time since the beginning.
+    fn time(&self) -> Duration {
+        PAUSE * self.looks.load(Ordering::Relaxed) as u32
     }
 
     fn steps(&self) -> Vec<&'static str> {
@@ -57,6 +74,7 @@ impl Function for Between {
         let value = self.inner.read_u32(offset);
         match offset {
             _ if bent.all_ones => u32::MAX,
+            _ if bent.all_zeroes => 0,
             offset::CSTS => value | u32::from(bent.ready) | u32::from(bent.fatal) << 1,
             _ => value,
         }
@@ -78,7 +96,12 @@ impl Function for Between {
     }
 
     fn pause(&self) {
+        self.looks.fetch_add(1, Ordering::Relaxed);
         self.inner.pause();
+    }
+
+    fn now(&self) -> Instant {
+        self.begun + self.time()
     }
 
     fn revoke_doorbells(&self) {
@@ -120,14 +143,24 @@ struct Rig {
 }
 
 fn rig() -> Rig {
-    let iommu = SoftwareIommu::new();
-    let model = Model::new(ModelConfig { to: 1, ..ModelConfig::default() }, Drive::Stepped, &iommu).unwrap();
-    let between = Arc::new(Between { inner: model.function(), bent: Mutex::default(), steps: Mutex::default() });
-    let config = ControllerConfig {
+    rig_with(ControllerConfig {
         admin_timeout: Duration::from_millis(20),
         least_ready_timeout: Duration::from_millis(20),
         ..ControllerConfig::default()
-    };
+    })
+}
+
+fn rig_with(config: ControllerConfig) -> Rig {
+    let iommu = SoftwareIommu::new();
+    let model_config = ModelConfig { to: 1, nssrs: true, ..ModelConfig::default() };
+    let model = Model::new(model_config, Drive::Stepped, &iommu).unwrap();
+    let between = Arc::new(Between {
+        inner: model.function(),
+        bent: Mutex::default(),
+        steps: Mutex::default(),
+        begun: Instant::now(),
+        looks: AtomicU64::new(0),
+    });
     let mut controller = Controller::enable(between.clone(), config).unwrap();
     let pair = controller.create_queue_pair(16).unwrap();
     let memory = iommu.space().register(HostMemory::allocate(4096).unwrap(), Access::all()).unwrap();
@@ -292,4 +325,135 @@ fn an_admin_queue_that_is_lost_is_a_reason_to_recover() {
     assert!(reason.starts_with("an admin command had no completion"), "{reason}");
     rig.controller.smart_log().unwrap();
     rig.works();
+}
+
+/// The owner's clock is a count of milliseconds that began anywhere, and may not have been looked at for weeks.
+#[test]
+fn registers_are_looked_at_whatever_the_clock_says() {
+    for (first, later) in [(1 << 31, 0), (u32::MAX - 5, 0), (0, (1 << 31) + 1000), (7, 1 << 31)] {
+        let mut rig = rig();
+        if later != 0 {
+            assert!(matches!(rig.attend(first).0, Attended::Fine));
+        }
+        rig.model.faults().arm(At::Now, Life::Fatal);
+        let (attended, _) = rig.attend(first.wrapping_add(later));
+        assert!(matches!(attended, Attended::Recovered { .. }), "at {first} and {later} after that: {attended:?}");
+        rig.works();
+    }
+}
+
+/// Field failure 2: an admin command is not waited for where there is nobody who could complete it.
+#[test]
+fn an_admin_command_does_not_wait_for_a_controller_that_is_not_well() {
+    let dead = Rule {
+        queue: CommandQueue::Admin,
+        opcode: Some(AdminOpcode::GET_LOG_PAGE.raw()),
+        when: When::Nth(1),
+        action: Action::Drop { execute: false },
+    };
+    for (at, life, expected) in [
+        (At::Now, Life::Fatal, "CSTS.CFS is set"),
+        (At::Turn(5), Life::Fatal, "CSTS.CFS is set"),
+        (At::Turn(5), Life::AllOnes { dma_turns: 0 }, "the controller is gone"),
+        (At::Turn(5), Life::AllZeroes { dma_turns: 0 }, "the controller is gone"),
+    ] {
+        let mut rig = rig_with(ControllerConfig::default());
+        rig.model.faults().add(dead);
+        rig.model.faults().arm(at, life);
+        let before = rig.between.time();
+        let error = rig.controller.smart_log().unwrap_err().to_string();
+        assert!(error.contains(expected), "{life:?}: {error}");
+        assert!(rig.between.time() - before < Duration::from_secs(1), "{life:?}: it was waited through");
+    }
+}
+
+#[test]
+fn what_the_admin_queue_is_sent_that_is_nobody_s_is_counted() {
+    let mut rig = rig();
+    let action = Action::StrangeCid { cid: StrangeCid::OutOfRange, instead: false };
+    rig.model.faults().add(Rule { queue: CommandQueue::Admin, opcode: None, when: When::Nth(1), action });
+    rig.controller.smart_log().unwrap();
+    assert_eq!((rig.controller.admin_anomalies().out_of_range_cid, rig.controller.admin_anomalies().total()), (1, 1));
+}
+
+/// Invariant 5, where a controller was reset by somebody else: neither a command nor an abort rings its admin doorbell.
+#[test]
+fn no_admin_doorbell_is_rung_after_a_reset_that_was_not_ours() {
+    for overdue in [false, true] {
+        let mut rig = rig();
+        rig.submit(0..2);
+        rig.between.inner.write_u32(offset::NSSR, NSSR_RESET);
+        if overdue {
+            let (attended, interrupted) = rig.attend(RecoveryConfig::default().command_timeout.as_millis() as u32 + 1);
+            assert!(matches!(attended, Attended::Recovered { .. }), "{attended:?}");
+            assert_eq!(interrupted, [0, 1]);
+            rig.works();
+        } else {
+            let error = rig.controller.smart_log().unwrap_err().to_string();
+            assert!(error.contains("CSTS.RDY is 0"), "{error}");
+        }
+        assert_eq!(rig.model.violations(), []);
+    }
+}
+
+#[test]
+fn a_shutdown_of_a_controller_that_is_gone_does_not_wait_and_says_so() {
+    let rig = rig();
+    rig.between.bend(|bent| bent.all_zeroes = true);
+    let before = rig.between.time();
+    let error = rig.controller.shutdown().unwrap_err();
+    assert!(matches!(error, ControllerError::Gone { cap: 0, .. }), "{error}");
+    assert!(rig.between.time() - before < Duration::from_secs(1), "it was waited through");
+}
+
+#[test]
+fn a_shutdown_after_a_stop_says_that_it_was_none() {
+    let mut rig = rig();
+    rig.controller.stop_reach();
+    let error = rig.controller.shutdown().unwrap_err();
+    assert!(matches!(error, ControllerError::Stopped { how: ReachEnd::NotReady }), "{error}");
+}
+
+/// A controller that is given up takes nothing: what is submitted all the same ends at the next look.
+#[test]
+fn what_is_submitted_to_a_removed_controller_ends() {
+    let mut rig = rig();
+    rig.submit(0..2);
+    rig.between.bend(|bent| bent.all_ones = true);
+    // Whoever stopped it may have dropped the proof.
+    let _ = rig.controller.stop_reach();
+    assert_eq!(rig.controller.removed(), Some(ReachEnd::CutOff));
+    rig.submit(2..4);
+    let (attended, mut interrupted) = rig.attend(1000);
+    interrupted.sort_unstable();
+    assert_eq!(interrupted, [0, 1, 2, 3], "each ends once");
+    assert!(matches!(attended, Attended::Removed { how: ReachEnd::CutOff, .. }), "{attended:?}");
+    let (attended, interrupted) = rig.attend(1001);
+    assert!(matches!(attended, Attended::Fine) && interrupted.is_empty());
+}
+
+/// Aborts are waited for one by one, and meanwhile nobody takes completions: all of them together have the deadline of
+/// the step.
+#[test]
+fn slow_aborts_of_many_commands_have_one_deadline() {
+    let recovery = RecoveryConfig { abort_timeout: Duration::from_millis(50), ..RecoveryConfig::default() };
+    let overdue = recovery.command_timeout.as_millis() as u32 + 1;
+    let admin_timeout = Duration::from_millis(100);
+    let mut rig = rig_with(ControllerConfig { admin_timeout, recovery, ..ControllerConfig::default() });
+    let rule = |queue, opcode, action| Rule { queue, opcode, when: When::Next(100), action };
+    rig.model.faults().add(rule(CommandQueue::Io, None, Action::Drop { execute: false }));
+    let slow = Action::Delay { turns: 300 };
+    rig.model.faults().add(rule(CommandQueue::Admin, Some(AdminOpcode::ABORT.raw()), slow));
+    rig.submit(0..15);
+    let before = rig.between.time();
+    let (attended, _) = rig.attend(overdue);
+    assert!(matches!(attended, Attended::Fine), "{attended:?}");
+    let took = rig.between.time() - before;
+    assert!(took < Duration::from_millis(50) + admin_timeout, "the aborts took {took:?}");
+    let aborts = rig.controller.recovery_counters().aborts;
+    assert!((1..15).contains(&aborts), "{aborts}");
+    // The next look goes on from there, or, as here, does what comes after an abort.
+    let (attended, interrupted) = rig.attend(overdue + 51);
+    assert!(matches!(attended, Attended::Recovered { .. }), "{attended:?}");
+    assert_eq!(interrupted.len(), 15);
 }

@@ -1,7 +1,8 @@
 //! Two drivers on the two controllers of a subsystem.
 
 use super::*;
-use crate::controller::{ControllerConfig, Event};
+use crate::controller::{Attended, ControllerConfig, Event};
+use crate::model::faults::{Action, CommandQueue, Rule, When};
 use crate::model::{Drive, IoCommandsConfig, Model, ModelConfig, SoftwareIommu, Subsystem};
 use crate::spec::log::ReservationNotificationType;
 
@@ -16,9 +17,13 @@ struct Rig {
 }
 
 fn rig(subsystem: &mut Subsystem, host: HostIdentifier) -> Rig {
+    rig_with(subsystem, host, ControllerConfig::default())
+}
+
+fn rig_with(subsystem: &mut Subsystem, host: HostIdentifier, config: ControllerConfig) -> Rig {
     let iommu = SoftwareIommu::new();
     let model = subsystem.add_controller(Drive::Stepped, &iommu).unwrap();
-    let mut controller = Controller::enable(model.function(), ControllerConfig::default()).unwrap();
+    let mut controller = Controller::enable(model.function(), config).unwrap();
     controller.set_host_identifier(host).unwrap();
     let namespace = controller.namespaces().unwrap().remove(0);
     let pair = controller.create_queue_pair(8).unwrap();
@@ -140,6 +145,36 @@ fn mistakes_are_told_before_a_device_sees_them() {
     let mut without = self::rig(&mut subsystem, HostIdentifier::Extended([1; 16]));
     let outcome = without.register(KeyChange::Register { new: 1 });
     assert!(matches!(outcome, Err(ControllerError::NotSupported { .. })), "{outcome:?}");
+}
+
+/// The pair is lent: a command on it that its owner never submitted ends for nobody, late or by a reset.
+#[test]
+fn a_command_without_an_answer_is_none_of_the_pair_s_owner() {
+    for action in [Action::Delay { turns: 20_000 }, Action::Drop { execute: true }] {
+        let io_commands = IoCommandsConfig { reservations: true, ..IoCommandsConfig::default() };
+        let mut subsystem = Subsystem::new(ModelConfig { io_commands, ..ModelConfig::default() }).unwrap();
+        let config =
+            ControllerConfig { admin_timeout: std::time::Duration::from_millis(5), ..ControllerConfig::default() };
+        let mut rig = rig_with(&mut subsystem, HostIdentifier::Short([7; 8]), config);
+        rig.model.faults().add(Rule { queue: CommandQueue::Io, opcode: None, when: When::Nth(1), action });
+        let outcome = rig.register(KeyChange::Register { new: 1 });
+        assert!(matches!(outcome, Err(ControllerError::Timeout { .. })), "{outcome:?}");
+        assert_eq!(rig.pair.free_slots(), rig.pair.slots() - 1, "its slot is in quarantine");
+        if matches!(action, Action::Delay { .. }) {
+            for _ in 0..40_000 {
+                rig.model.turn();
+            }
+        }
+        let ended = rig.pair.poll(16, |completion| panic!("nobody submitted that: {completion:?}"));
+        assert_eq!((ended, rig.pair.anomalies().total()), (0, 0));
+        let mut interrupted = Vec::new();
+        let mut end = |token| interrupted.push(token);
+        let attended = rig.controller.recover(&mut [&mut rig.pair], &mut end, "a test".to_owned());
+        assert!(matches!(attended, Attended::Recovered { .. }), "{attended:?}");
+        assert_eq!(interrupted, [], "nobody submitted that");
+        assert_eq!(rig.pair.free_slots(), rig.pair.slots());
+        assert_eq!(rig.flush(), StatusCode::SUCCESS);
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Kept apart from the turn without, which pays for none of this.
 
 use super::super::faults::delayed::Rest;
-use super::super::faults::{Action, At, CommandQueue, EndlessList};
+use super::super::faults::{Action, At, CommandQueue, EndlessList, Life};
 use super::super::iommu::{Reach, write_padded};
 use super::super::violation::Target;
 use super::{Core, Executor, Fatal, QUEUE_BUDGET, TURN_BUDGET, fatal, has_room, run_io};
@@ -29,7 +29,7 @@ impl Executor {
     #[cold]
     pub(super) fn faulty_turn(&mut self) -> bool {
         let core = &mut self.core;
-        let mut worked = core.board.step_faults(At::Turn(1));
+        let mut worked = !core.board.step_faults(At::Turn(1)).is_empty();
         worked |= core.late_turn(&self.table);
         // What has just struck is settled by the next turn, before anything else.
         if core.board.wants_attention() || !core.running {
@@ -131,7 +131,7 @@ impl Core {
                 self.complete_aborted(reach, qid, &sqe)?;
                 continue;
             }
-            if board.step_faults(At::Command(1)) && board.wants_attention() {
+            if board.step_faults(At::Command(1)).iter().any(Life::stops_execution) {
                 break;
             }
             match board.faults.befalls(CommandQueue::Io, &sqe) {

@@ -38,6 +38,7 @@ kinds! {
     EndlessList, "endless namespace list";
     Garbage, "garbage page";
     Fatal, "fatal status";
+    SelfReset, "reset by itself";
     FatalAtEnable, "fatal status at enable";
     FatalAtDisable, "fatal status at disable";
     AllOnes, "removal, all ones";

@@ -23,6 +23,9 @@ pub enum At {
 pub enum Life {
     /// CSTS.CFS becomes 1 and nothing is executed until a reset.
     Fatal,
+    /// Its firmware starts anew: EN and RDY are 0, its queues are gone, and nobody is told. Doorbells that a lane, which
+    /// cannot know yet, then rings are not heard, and no violation.
+    SelfReset,
     /// The next enable ends in CSTS.CFS = 1 and not in RDY = 1.
     FatalAtEnable,
     /// The next disable ends in CSTS.CFS = 1 with RDY still 1; only a reset of the function helps.
@@ -57,10 +60,16 @@ pub enum Life {
 }
 
 impl Life {
+    /// Whether no command is executed from the moment on at which it strikes.
+    pub(in crate::model) fn stops_execution(&self) -> bool {
+        matches!(self, Self::Fatal | Self::SelfReset | Self::AllOnes { .. } | Self::AllZeroes { .. })
+    }
+
     /// What it counts as.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Fatal => Kind::Fatal,
+            Self::SelfReset => Kind::SelfReset,
             Self::FatalAtEnable => Kind::FatalAtEnable,
             Self::FatalAtDisable => Kind::FatalAtDisable,
             Self::AllOnes { .. } => Kind::AllOnes,

@@ -97,6 +97,26 @@ fn protection_that_cannot_be() {
 }
 
 #[test]
+fn a_namespace_has_its_size_in_blocks_and_in_bytes() {
+    let controller = ControllerLimits::new(cap(127, 1), 8192, 3).unwrap();
+    let limits = controller.namespace(&namespace(9, 0, 1 << 40)).unwrap();
+    assert_eq!((limits.page_size(), limits.lba_size(), limits.lba_shift()), (8192, 512, 9));
+    assert_eq!((limits.nsze(), limits.capacity()), (1 << 40, 1 << 49));
+    assert_eq!((limits.max_blocks(), limits.max_transfer()), (128, 64 << 10));
+    let huge = controller.namespace(&namespace(12, 0, 1 << 52)).unwrap();
+    assert_eq!(huge.capacity(), u64::MAX, "it saturates");
+}
+
+#[test]
+fn a_controller_says_whether_it_has_extended_formats() {
+    for ctratt in [Ctratt::empty(), Ctratt::EXTENDED_LBA_FORMATS] {
+        let controller = IdentifyController { ctratt, ..IdentifyController::default() };
+        let limits = ControllerLimits::identified(cap(127, 0), 4096, &controller, None).unwrap();
+        assert_eq!(limits.extended_lba_formats, !ctratt.is_empty());
+    }
+}
+
+#[test]
 fn limits_of_optional_commands_count_pages_too() {
     let cap = cap(127, 1);
     let mut controller =
@@ -111,6 +131,17 @@ fn limits_of_optional_commands_count_pages_too() {
     assert_eq!(none.oncs, controller.oncs);
     assert_eq!(some.oncs, controller.oncs | Oncs::DATASET_MANAGEMENT, "its limits say that it is there");
     assert_eq!((some.max_ranges, some.max_range_blocks, some.max_dataset_blocks), (5, 6, 7));
+    let plain = IdentifyControllerNvm::default();
+    for one in [
+        IdentifyControllerNvm { dmrl: 1, ..plain.clone() },
+        IdentifyControllerNvm { dmrsl: 1, ..plain.clone() },
+        IdentifyControllerNvm { dmsl: 1, ..plain },
+    ] {
+        for oncs in [Oncs::empty(), Oncs::DATASET_MANAGEMENT] {
+            let controller = IdentifyController { oncs, ..IdentifyController::default() };
+            assert_eq!(OptionalCommands::of(cap, &controller, Some(&one)).oncs, Oncs::DATASET_MANAGEMENT);
+        }
+    }
     controller.oncs |= Oncs::MAXIMUM_WRITE_ZEROES_WITH_DEALLOCATE;
     assert_eq!(OptionalCommands::of(cap, &controller, Some(&nvm)).max_write_zeroes_deallocate, 64 << 10);
 }

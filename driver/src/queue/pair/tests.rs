@@ -105,10 +105,16 @@ impl Device {
 
     /// Posts a completion as the controller would.
     fn post(&mut self, pair: &QueuePair<u32>, cid: u16, status: Status, sqhd: u16) {
+        self.post_for(pair, pair.qid(), cid, status, sqhd);
+    }
+
+    /// Posts a completion of a command of queue `sqid`.
+    fn post_for(&mut self, pair: &QueuePair<u32>, sqid: u16, cid: u16, status: Status, sqhd: u16) {
         let at = pair.completion_offset as usize + usize::from(self.tail) * CQE;
         let view = pair.memory.view();
         view.write(at, &7u32.to_le_bytes());
         view.write(at + 8, &sqhd.to_le_bytes());
+        view.write(at + 10, &sqid.to_le_bytes());
         let field = StatusField::new(self.phase, status);
         view.atomic_u32(at + 12).store(u32::from(field.bits()) << 16 | u32::from(cid), Ordering::Release);
         self.tail += 1;
@@ -251,7 +257,7 @@ fn completions_that_no_sound_device_sends() {
     assert_eq!(pair.poll(16, |_| panic!("none of them is ours")), 0);
     assert_eq!(
         pair.anomalies(),
-        Anomalies { out_of_range_cid: 2, unknown_cid: 1, stale_cid: 1, bad_sqhd: 0 },
+        Anomalies { out_of_range_cid: 2, unknown_cid: 1, stale_cid: 1, wrong_sqid: 0, bad_sqhd: 0 },
         "index 7 of 7 slots, twice; a free slot; another generation"
     );
     device.post(&pair, cid, StatusCode::LBA_OUT_OF_RANGE.into(), 8);
@@ -262,6 +268,18 @@ fn completions_that_no_sound_device_sends() {
     device.post(&pair, cid, Status::SUCCESS, 0);
     assert_eq!(pair.poll(16, |_| panic!("twice")), 0);
     assert_eq!(pair.anomalies().total(), 6);
+}
+
+/// Queues count their CIDs alike: the end of another queue's command would end one of ours whose memory is in use.
+#[test]
+fn a_completion_of_another_queue_s_command_ends_none_of_ours() {
+    let (_, mut pair, mut device) = bench(8);
+    let cid = pair.submit(read_at(0), &page(0x20_0000), 42).unwrap();
+    device.post_for(&pair, pair.qid() + 1, cid, Status::SUCCESS, 1);
+    assert_eq!(pair.poll(16, |_| panic!("it is not ours")), 0);
+    assert_eq!((pair.anomalies().total(), pair.free_slots()), (1, 6));
+    device.post(&pair, cid, Status::SUCCESS, 1);
+    assert_eq!(pair.poll(16, |completion| assert_eq!(completion.token, 42)), 1);
 }
 
 #[test]

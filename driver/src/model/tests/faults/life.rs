@@ -49,6 +49,21 @@ fn fatal_status_now_at_a_turn_at_an_access_or_in_the_middle_of_io() {
 }
 
 #[test]
+fn a_controller_that_resets_itself_tells_nobody() {
+    for (at, served) in [(At::Now, 0), (At::Turn(1), 0), (At::Access(1), 0), (At::Command(3), 2)] {
+        let (mut host, mut pair) = with_pair();
+        host.arm(at, Life::SelfReset);
+        if at == At::Access(1) {
+            assert!(!host.csts().rdy(), "before it is read");
+        }
+        assert_eq!(host.flushes(&mut pair, &[1, 2, 3, 4]).len(), served, "{at:?}");
+        assert_eq!((host.csts(), host.function.read_u32(offset::CC)), (Csts::default(), 0));
+        assert_eq!(host.happened(Kind::SelfReset), 1);
+        works(&mut host);
+    }
+}
+
+#[test]
 fn fatal_status_at_enable_and_at_disable() {
     let mut host = Host::disabled(small(), Drive::Stepped);
     host.arm(At::Now, Life::FatalAtEnable);
