@@ -35,7 +35,6 @@ pub enum State {
 impl State {
     /// The state of a controller.
     pub fn of(sysfs: &Sysfs, function: &PciFunction) -> Self {
-        let Some(group) = function.iommu_group else { return Self::NoIommu };
         let uses: Vec<_> = function.block_devices.iter().flat_map(|disk| &disk.uses).map(ToString::to_string).collect();
         if function.block_devices.iter().any(|disk| disk.is_boot_disk()) {
             return Self::BootDisk(uses.join(", "));
@@ -43,6 +42,7 @@ impl State {
         if !uses.is_empty() {
             return Self::InUse(uses.join(", "));
         }
+        let Some(group) = function.iommu_group else { return Self::NoIommu };
         if !function.is_on_vfio() {
             return Self::Bindable;
         }

@@ -104,4 +104,8 @@ impl Function for VfioFunction {
         self.doorbells.revoke();
         self.device.cut_off();
     }
+
+    fn removal_requested(&self) -> bool {
+        self.device.removal_requested()
+    }
 }

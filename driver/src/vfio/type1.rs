@@ -60,7 +60,8 @@ pub fn open(sysfs: &Sysfs, addresses: &[PciAddress]) -> Result<Vec<VfioDevice>, 
     let iovas = IovaAllocator::new(&info.apertures, &[]);
     let dma = DmaSpace::new(Arc::clone(&space) as _, iovas);
     let open = candidates.iter().zip(groups).map(|((function, _), group)| {
-        let name = CString::new(function.address.to_string()).map_err(|_| VfioError::Addresses { count: 0 })?;
+        // An address has no zero in it; the kernel would refuse an empty one.
+        let name = CString::new(function.address.to_string()).unwrap_or_default();
         let opened = ioctl::open_device(&group, &name);
         let device = opened.map_err(failed(function.address, "open it, though its group is viable"))?;
         VfioDevice::new(function.clone(), device, group, Arc::clone(&dma), Arc::clone(&space))

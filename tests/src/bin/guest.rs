@@ -58,5 +58,6 @@ fn prepare() -> Result<(VfioTier, Functions), Ending> {
     Plan::take(&sysfs, &memory)?.run(&sysfs)?;
     let controller = *controllers.first().ok_or_else(|| Ending::Failed("no controller".to_owned()))?;
     let tier = VfioTier::new(sysfs.clone(), &controllers)?;
-    Ok((tier, Functions { sysfs, controller, memory: memory.address, bar: SHARED_MEMORY.2 }))
+    let pulled = *controllers.last().ok_or_else(|| Ending::Failed("no controller".to_owned()))?;
+    Ok((tier, Functions { sysfs, controller, memory: memory.address, bar: SHARED_MEMORY.2, pulled }))
 }

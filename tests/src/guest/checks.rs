@@ -1,14 +1,18 @@
 //! What only a function behind VFIO has: another function's memory as a target, interrupts, and being taken away.
 
-use std::fs::OpenOptions;
-use std::io::Write;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use tentpeg_driver::bus::{Function, PciAddress, Sysfs};
 use tentpeg_driver::controller::{Attended, Controller, ControllerConfig};
-use tentpeg_driver::dma::{Access, DmaView, Region};
+use tentpeg_driver::dma::{Access, DmaView, HostMemory, Iova, Region};
 use tentpeg_driver::queue::{Extent, QueuePair, ReachEnd};
+use tentpeg_driver::spec::ZeroesBased;
 use tentpeg_driver::spec::command::Sqe;
 use tentpeg_driver::vfio::{self, BarMemory, VfioDevice, VfioFunction};
 use tentpeg_engine::OpCode;
@@ -21,7 +25,7 @@ use crate::device_tests::{Bench, DeviceTest, Ending, Verdict, ensure};
 pub const PIECE: usize = 1 << 20;
 
 /// Looks without what is waited for after which a check gives up. Each look gives the processor away.
-const PATIENCE: usize = 100_000_000;
+const PATIENCE: usize = 1_000_000;
 
 /// What is written from the BAR, and what is read into it, as pieces tell them apart.
 pub const FROM_BAR: u64 = 1 << 20;
@@ -39,19 +43,22 @@ pub struct Functions {
     pub memory: PciAddress,
     /// That BAR.
     pub bar: u32,
+    /// A controller in a slot of its own, which is switched off at the end.
+    pub pulled: PciAddress,
 }
 
 /// All checks.
 pub fn list(functions: &Functions) -> Vec<DeviceTest> {
     type Check = fn(&Functions) -> Verdict;
-    let checks: [(&str, Check); 7] = [
+    let checks: [(&str, Check); 8] = [
         ("another function's memory is written from and read into, whole", whole_bar),
         ("transfers into another function's memory start at every 512 bytes of a page", every_offset),
         ("interrupts are events", interrupts),
         ("doorbells are revoked under load", revoked_under_load),
         ("a function that was cut off reaches nothing and is opened again", cut_off),
         ("an address space of 100 regions is emptied", many_regions),
-        ("the kernel asks for a function back and gets it", unbound),
+        ("the kernel asks for a function back under load and gets it", unbound),
+        ("a controller is pulled under load", pulled),
     ];
     let bind = |(name, check): (&str, Check)| {
         let functions = functions.clone();
@@ -83,14 +90,7 @@ impl BarBench {
     }
 
     /// Moves `len` bytes between `region` from `at` on and the device from `offset` on, in the longest commands.
-    fn move_bytes(
-        &mut self,
-        opcode: OpCode,
-        region: (tentpeg_driver::dma::Iova, u64),
-        at: u64,
-        offset: u64,
-        len: u64,
-    ) -> Verdict {
+    fn move_bytes(&mut self, opcode: OpCode, region: (Iova, u64), at: u64, offset: u64, len: u64) -> Verdict {
         let longest = self.bench.limits.max_transfer();
         let mut done = 0;
         while done < len {
@@ -104,7 +104,7 @@ impl BarBench {
         Ok(())
     }
 
-    fn bar(&self) -> (tentpeg_driver::dma::Iova, u64) {
+    fn bar(&self) -> (Iova, u64) {
         (self.bar.iova(), self.bar.range().len())
     }
 }
@@ -174,8 +174,9 @@ fn every_offset(functions: &Functions) -> Verdict {
 /// The admin queue's completions signal the first interrupt; without a command nothing is signalled.
 fn interrupts(functions: &Functions) -> Verdict {
     let function = open_function(&functions.sysfs, functions.controller)?;
-    let mut controller = Controller::enable(Arc::clone(&function) as Arc<dyn Function>, ControllerConfig::default())?;
+    // Before the queue is made: a controller may look then whether its interrupts are on.
     let events = function.device().interrupts(1)?;
+    let mut controller = Controller::enable(Arc::clone(&function) as Arc<dyn Function>, ControllerConfig::default())?;
     let refused = function.device().interrupts(u32::MAX).err().map(|error| error.to_string()).unwrap_or_default();
     ensure(refused.contains("MSI-X interrupts"), || format!("too many interrupts: {refused:?}"))?;
     events[0].take();
@@ -203,8 +204,7 @@ fn revoked_under_load(functions: &Functions) -> Verdict {
     for round in 0..10 {
         let (started, stop) = (AtomicBool::new(false), AtomicBool::new(false));
         let mut lane = pair;
-        let nlb = tentpeg_driver::spec::ZeroesBased::from_raw(0);
-        let read = Sqe::read(bench.namespace.nsid, round, nlb);
+        let read = Sqe::read(bench.namespace.nsid, round, ZeroesBased::from_raw(0));
         pair = std::thread::scope(|scope| {
             let ringing = scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
@@ -270,65 +270,131 @@ fn many_regions(functions: &Functions) -> Verdict {
     let mut regions = Vec::new();
     for number in 0..100u64 {
         let bytes = 4096 << (number % 6);
-        let memory = tentpeg_driver::dma::HostMemory::allocate(bytes)?;
+        let memory = HostMemory::allocate(bytes)?;
         regions.push(space.register(memory, Access::all())?);
     }
-    let mut first = regions.iter().map(|region| region.range());
-    let distinct = first.all(|range| regions.iter().filter(|other| other.range().overlaps(range)).count() == 1);
+    let alone = |range| regions.iter().filter(|other| other.range().overlaps(range)).count() == 1;
+    let distinct = regions.iter().all(|region| alone(region.range()));
     ensure(distinct, || "two regions share an IOVA".to_owned())?;
     while !regions.is_empty() {
         regions.swap_remove(regions.len() / 2).release();
     }
     // What was freed can be mapped again: nothing stayed behind.
     for _ in 0..3 {
-        space.register(tentpeg_driver::dma::HostMemory::allocate(8 << 20)?, Access::all())?.release();
+        space.register(HostMemory::allocate(8 << 20)?, Access::all())?.release();
     }
     Ok(())
 }
 
-/// Somebody unbinds the driver: the kernel waits for us, we see its request, and when we have given the function up it
-/// has it. It is given to VFIO again at the end.
+/// Reads one block again and again until [`Controller::attend`] gives the controller up, and what it says then.
+fn read_until_removed(bench: &mut Bench, pair: &mut QueuePair<u32>) -> Result<(ReachEnd, String), Ending> {
+    let memory = bench.memory(4096)?;
+    let block = [Extent { iova: memory.iova(), len: bench.limits.lba_size() }];
+    let read = Sqe::read(bench.namespace.nsid, 0, ZeroesBased::from_raw(0));
+    let started = Instant::now();
+    for _ in 0..PATIENCE {
+        while pair.submit(read, &block, 0).is_ok() {}
+        pair.ring();
+        pair.poll(64, |_| ());
+        let now = started.elapsed().as_millis() as u32;
+        if let Attended::Removed { how, reason } = bench.controller.attend(&mut [&mut *pair], now, |_| ()) {
+            // A ring after the end leads nowhere, and is no signal.
+            pair.ring();
+            return Ok((how, reason));
+        }
+    }
+    Err(Ending::Failed("the controller was never given up".to_owned()))
+}
+
+/// Writes a file of sysfs that is there.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
+}
+
+/// Somebody unbinds the driver: the kernel waits for us, the controller is given up, and the kernel has it. It is given
+/// to VFIO again at the end.
 fn unbound(functions: &Functions) -> Verdict {
-    let function = open_function(&functions.sysfs, functions.controller)?;
+    let Functions { sysfs, controller, .. } = functions;
+    let function = open_function(sysfs, *controller)?;
     let mut bench =
         Bench::new(Controller::enable(Arc::clone(&function) as Arc<dyn Function>, ControllerConfig::default())?, None)?;
     let mut pair = bench.pair(16)?;
-    let memory = bench.memory(4096)?;
-    let block = [Extent { iova: memory.iova(), len: bench.limits.lba_size() }];
-    ensure(!function.device().removal_requested(), || "the kernel asks for it before anybody does".to_owned())?;
-    let folder = functions.sysfs.function_folder(functions.controller);
-    let write = |path: &std::path::Path, text: &str| -> std::io::Result<()> {
-        OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
-    };
-    let address = functions.controller.to_string();
-    std::thread::scope(|scope| {
-        let unbind = scope.spawn(|| write(&folder.join("driver/unbind"), &address));
-        // I/O goes on until we have seen it.
-        let mut looks = 0;
-        while !function.device().removal_requested() {
-            bench.transfer(&mut pair, OpCode::Read, 0, &block)?;
-            looks += 1;
-            ensure(looks < PATIENCE, || "the kernel does not ask for it".to_owned())?;
-        }
-        bench.finish(pair)?;
+    ensure(!function.removal_requested(), || "the kernel asks for it before anybody does".to_owned())?;
+    let (unbind, address) = (sysfs.function_folder(*controller).join("driver/unbind"), controller.to_string());
+    let (how, reason) = std::thread::scope(|scope| {
+        let unbind = scope.spawn(|| write(&unbind, &address));
+        let removed = read_until_removed(&mut bench, &mut pair);
+        // Whatever came of it, the kernel waits no longer.
         function.cut_off();
         unbind.join().map_err(|_| Ending::Failed("the writer panicked".to_owned()))??;
-        Ok::<_, Ending>(())
+        removed
     })?;
-    let driver = functions.sysfs.function(functions.controller)?.driver;
+    ensure(how == ReachEnd::NotReady && reason.contains("wanted back"), || format!("{how:?}: {reason}"))?;
+    let driver = sysfs.function(*controller)?.driver;
     ensure(driver.is_none(), || format!("it is with {driver:?} still"))?;
     // The override that VFIO got it by still stands.
-    write(&functions.sysfs.path("/sys/bus/pci/drivers_probe"), &address)?;
-    let again = open_function(&functions.sysfs, functions.controller)?;
+    write(&sysfs.path("/sys/bus/pci/drivers_probe"), &address)?;
+    let again = open_function(sysfs, *controller)?;
     Ok(Controller::enable(again, ControllerConfig::default())?.shutdown()?)
+}
+
+/// The power of the slot goes off, without a word before: registers read as gone, the controller is cut off, nothing is
+/// a signal, and the kernel forgets the function.
+fn pulled(functions: &Functions) -> Verdict {
+    let Functions { sysfs, pulled, .. } = functions;
+    let folder = fs::canonicalize(sysfs.function_folder(*pulled))?;
+    let port = folder.parent().ok_or_else(|| Ending::Failed(format!("{pulled} is in no slot")))?.join("config");
+    let function = open_function(sysfs, *pulled)?;
+    let mut bench =
+        Bench::new(Controller::enable(Arc::clone(&function) as Arc<dyn Function>, ControllerConfig::default())?, None)?;
+    let mut pair = bench.pair(16)?;
+    let (how, reason) = std::thread::scope(|scope| {
+        let power = scope.spawn(|| switch_slot_off(&port));
+        let removed = read_until_removed(&mut bench, &mut pair);
+        function.cut_off();
+        power.join().map_err(|_| Ending::Failed("the writer panicked".to_owned()))??;
+        removed
+    })?;
+    ensure(how == ReachEnd::CutOff, || format!("{how:?}: {reason}"))?;
+    drop((pair, bench, function));
+    let forgotten = (0..PATIENCE).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        !folder.exists()
+    });
+    ensure(forgotten, || "the kernel still has the function".to_owned())?;
+    let error = open_function(sysfs, *pulled).err().map(|ending| ending.to_string()).unwrap_or_default();
+    ensure(error.contains("there is no PCI function"), || format!("opened once more: {error:?}"))
+}
+
+/// Switches the power of a port's slot off: the Slot Control register of its PCI Express capability (PCI Express Base
+/// 6.0, 7.5.3.10), Power Controller Control and Power Indicator Control both to off.
+fn switch_slot_off(port: &Path) -> io::Result<()> {
+    const PCI_EXPRESS: u8 = 0x10;
+    const SLOT_CONTROL: u64 = 0x18;
+    const OFF: u16 = 1 << 10 | 3 << 8;
+    let config = OpenOptions::new().read(true).write(true).open(port)?;
+    let byte = |at: u64| {
+        let mut byte = [0];
+        config.read_exact_at(&mut byte, at).map(|()| byte[0])
+    };
+    let mut at = u64::from(byte(0x34)?);
+    for _ in 0..48 {
+        if byte(at)? == PCI_EXPRESS {
+            let mut control = [0; 2];
+            config.read_exact_at(&mut control, at + SLOT_CONTROL)?;
+            let control = u16::from_le_bytes(control) | OFF;
+            return config.write_all_at(&control.to_le_bytes(), at + SLOT_CONTROL);
+        }
+        at = u64::from(byte(at + 1)?);
+    }
+    Err(io::ErrorKind::NotFound.into())
 }
 
 /// Whether a file of the host holds what [`whole_bar`] leaves: pieces from `seed` on.
 ///
 /// # Errors
 /// [`Ending::Failed`] with the first piece that does not.
-pub fn file_holds(file: &std::fs::File, offset: u64, len: u64, seed: u64) -> Verdict {
-    use std::os::unix::fs::FileExt;
+pub fn file_holds(file: &File, offset: u64, len: u64, seed: u64) -> Verdict {
     let mut bytes = vec![0; PIECE];
     for piece in 0..len / PIECE as u64 {
         file.read_exact_at(&mut bytes, offset + piece * PIECE as u64)?;
