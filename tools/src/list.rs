@@ -161,13 +161,13 @@ mod tests {
         assert_eq!(
             shown,
             "\
-address       id         driver    group  NUMA  disks            state
-0000:01:00.0  144d:a80a  nvme      1      0     nvme0n1 (1 GiB)  this machine runs from it: nvme0n1 is mounted on /boot/efi
-0000:02:00.0  144d:a80a  nvme      2      0     nvme1n1 (1 GiB)  in use: nvme1n1 is held by dm-3
-0000:03:00.0  144d:a80a  nvme      3      0     nvme2n1 (1 GiB)  free: `tentpeg bind` gives it to VFIO
-0000:04:00.0  144d:a80a  vfio-pci  4      0     -                ready
-0000:05:00.0  144d:a80a  nvme      -      0     -                no IOMMU group
-0000:06:00.0  144d:a80a  vfio-pci  6      0     -                its IOMMU group is not viable: 0000:06:00.1 is with snd_hda_intel
+address       id         driver    group  NUMA  disks               state
+0000:01:00.0  144d:a80a  nvme      1      0     nvme0n1 (1.00 GiB)  this machine runs from it: nvme0n1 is mounted on /boot/efi
+0000:02:00.0  144d:a80a  nvme      2      0     nvme1n1 (1.00 GiB)  in use: nvme1n1 is held by dm-3
+0000:03:00.0  144d:a80a  nvme      3      0     nvme2n1 (1.00 GiB)  free: `tentpeg bind` gives it to VFIO
+0000:04:00.0  144d:a80a  vfio-pci  4      0     -                   ready
+0000:05:00.0  144d:a80a  nvme      -      0     -                   no IOMMU group
+0000:06:00.0  144d:a80a  vfio-pci  6      0     -                   its IOMMU group is not viable: 0000:06:00.1 is with snd_hda_intel
 "
         );
         let json = run(&machine.sysfs(), &ListArgs { json: true }).unwrap();

@@ -103,7 +103,7 @@ fn each_fault_has_its_line_and_its_remedy() {
                     "Max locked memory         65536                65536                bytes\n",
                 )
             },
-            "BAD   locked memory  devices can reach 64 KiB of this user's memory at the most: raise it by `ulimit -l`, by LimitMEMLOCK= of a service, or in /etc/security/limits.conf",
+            "BAD   locked memory  devices can reach 64.0 KiB of this user's memory at the most: raise it by `ulimit -l`, by LimitMEMLOCK= of a service, or in /etc/security/limits.conf",
         ),
         (
             |m| {
