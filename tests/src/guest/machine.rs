@@ -56,11 +56,12 @@ impl Machine {
         let backend = format!("memory-backend-file,id=bar,size={bar_bytes},share=on,mem-path={}", bar.display());
         arguments.extend(["-object".to_owned(), backend]);
         arguments.extend(["-device".to_owned(), "ivshmem-plain,memdev=bar,addr=4".to_owned()]);
-        arguments.extend(["-device".to_owned(), "pcie-root-port,id=port,chassis=1,slot=1,addr=0x1e".to_owned()]);
+        arguments.extend(["-device".to_owned(), "pcie-root-port,id=rootport0,chassis=1,slot=1,addr=0x1e".to_owned()]);
         for (index, drive) in drives.iter().enumerate() {
             let Drive { image, lba_size, mdts } = drive;
             let file = format!("file={},if=none,id=drive{index},format=raw,cache=unsafe", image.display());
-            let place = if index + 1 == drives.len() { "bus=port".to_owned() } else { format!("addr={}", index + 5) };
+            let place =
+                if index + 1 == drives.len() { "bus=rootport0".to_owned() } else { format!("addr={}", index + 5) };
             let controller = format!("nvme,id=nvme{index},serial=tentpeg{index},mdts={mdts},{place}");
             let block = format!("logical_block_size={lba_size},physical_block_size={lba_size}");
             let namespace = format!("nvme-ns,drive=drive{index},bus=nvme{index},nsid=1,{block}");
