@@ -4,6 +4,7 @@
 //! - [`spec`]: the wire: registers, entries, status codes, data structures.
 //! - [`dma`]: memory that devices can reach.
 //! - [`bus`]: what a way to a controller must offer.
+//! - [`vfio`]: controllers of this machine, given by the kernel.
 //! - [`vfio_user`]: a function behind a socket, both ends.
 //! - [`gpu`]: GPU memory, through CUDA where there is one.
 //! - [`model`]: an NVMe controller in software. It shares the rooms above with the driver and nothing of those below,
@@ -18,4 +19,5 @@ pub mod gpu;
 pub mod model;
 pub mod queue;
 pub mod spec;
+pub mod vfio;
 pub mod vfio_user;

@@ -6,5 +6,6 @@ pub mod chaos;
 pub mod device_tests;
 pub mod fuzz;
 pub mod gpu;
+pub mod guest;
 pub mod instructions;
 pub mod segments;

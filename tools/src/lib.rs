@@ -5,12 +5,17 @@
 //! the two sides of a device are compared in [`both_sides`]; Ctrl-C is an [`Interrupt`](interrupt::Interrupt) that loops look at.
 
 pub mod bench;
+pub mod bind;
 pub mod both_sides;
 pub mod copy;
 pub mod device;
+pub mod doctor;
 pub mod failure;
 pub mod info;
 pub mod interrupt;
+pub mod list;
+#[cfg(test)]
+mod machine;
 pub mod memory_budget;
 pub mod options;
 pub mod progress;

@@ -10,12 +10,16 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use clap::{Parser, Subcommand};
+use tentpeg_driver::bus::Sysfs;
 use tentpeg_tools::bench::{self, BenchArgs};
+use tentpeg_tools::bind::{self, BindArgs};
 use tentpeg_tools::copy::read::{self, ReadArgs};
 use tentpeg_tools::copy::write::{self, WriteArgs};
 use tentpeg_tools::copy::{Copied, CopyError};
+use tentpeg_tools::doctor::{self, DoctorArgs, Level};
 use tentpeg_tools::info::{self, InfoArgs};
 use tentpeg_tools::interrupt::{self, Interrupt};
+use tentpeg_tools::list::{self, ListArgs};
 use tentpeg_tools::options;
 use tentpeg_tools::replay::command::{self as replay, ReplayArgs};
 use tentpeg_tools::report::file::ReportFile;
@@ -64,6 +68,22 @@ enum Command {
     #[command(after_help = "Examples:\n  tentpeg bench model:store=null --depth 32 --time 2s\n  \
                             tentpeg bench model:size=4GiB --mode mixed --read-percent 80 --block 128KiB --json")]
     Bench(BenchArgs),
+    /// List the NVMe controllers of this machine, and whether they can be driven from here
+    List(ListArgs),
+    /// Look whether this machine can drive controllers from here, and say what to do where it cannot
+    ///
+    /// Each line is good, a warning or bad; the exit status is 1 where one is bad. Nothing is changed.
+    Doctor(DoctorArgs),
+    /// Give NVMe controllers to VFIO, so that they can be driven from here
+    ///
+    /// A controller whose disk is mounted, swapped to, held by another block device or opened exclusively is refused,
+    /// and so is the disk that this machine runs from. What is done is printed; it ends with the next start of the
+    /// machine.
+    #[command(after_help = "Example:\n  tentpeg bind --dry-run 0000:04:00.0")]
+    Bind(BindArgs),
+    /// Give NVMe controllers back to the kernel
+    #[command(after_help = "Example:\n  tentpeg unbind 0000:04:00.0")]
+    Unbind(BindArgs),
 }
 
 fn main() -> ExitCode {
@@ -85,6 +105,14 @@ fn main() -> ExitCode {
         Command::Read(args) => finish_copy(read::run(&args, &interrupt)),
         Command::Write(args) => finish_copy(write::run(&args, &interrupt)),
         Command::Bench(args) => finish(bench::run(&args, &interrupt), args.json, args.report.as_deref(), began),
+        Command::List(args) => finish_text(list::run(&Sysfs::system(), &args)),
+        Command::Doctor(args) => {
+            let (text, worst) = doctor::run(&Sysfs::system(), &args);
+            let printed = print(&text);
+            if worst == Level::Bad { ExitCode::FAILURE } else { printed }
+        }
+        Command::Bind(args) => finish_text(bind::run(&Sysfs::system(), &args, true)),
+        Command::Unbind(args) => finish_text(bind::run(&Sysfs::system(), &args, false)),
     }
 }
 
@@ -141,6 +169,14 @@ fn finish_copy(result: Result<Copied, CopyError>) -> ExitCode {
             say(&summary);
             status_of(&report, ExitCode::SUCCESS)
         }
+        Err(error) => fail(&error.to_string()),
+    }
+}
+
+/// Prints what was done.
+fn finish_text(result: Result<String, impl Error>) -> ExitCode {
+    match result {
+        Ok(text) => print(&text),
         Err(error) => fail(&error.to_string()),
     }
 }

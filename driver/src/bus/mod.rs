@@ -106,6 +106,12 @@ pub trait Function: Send + Sync {
     /// its accesses reaches memory, whatever it does.
     fn cut_off(&self);
 
+    /// Whether whoever gave us the function wants it back, and waits until it is [cut off](Self::cut_off): it is to be
+    /// unplugged, or given to another driver. Once this is so it stays so.
+    fn removal_requested(&self) -> bool {
+        false
+    }
+
     /// Called by a wait between two looks: gives the processor to whoever does the work. A controller that runs in
     /// this very thread takes its turn here.
     fn pause(&self) {

@@ -246,11 +246,16 @@ impl Controller {
             // What was in its caches may be lost.
             return Err(ControllerError::Stopped { how });
         }
-        // RTD3E is in microseconds, 0 where it is not said (Identify Controller, bytes 91:88).
-        let said = Duration::from_micros(self.identify.rtd3e.into()).min(self.config.longest_wait);
-        let shut = enable::shut_down(&*self.function, self.cap, self.cc, said.max(self.config.shutdown_timeout));
+        let shut = self.say_shutdown();
         let how = self.stop_reach().how();
         shut.and(if how == ReachEnd::NotReady { Ok(()) } else { Err(ControllerError::Stopped { how }) })
+    }
+
+    /// Tells the controller to get ready for power off, and waits until it is.
+    fn say_shutdown(&self) -> Result<(), ControllerError> {
+        // RTD3E is in microseconds, 0 where it is not said (Identify Controller, bytes 91:88).
+        let said = Duration::from_micros(self.identify.rtd3e.into()).min(self.config.longest_wait);
+        enable::shut_down(&*self.function, self.cap, self.cc, said.max(self.config.shutdown_timeout))
     }
 
     /// Asks for queue pairs and says how many were granted: the smaller of both kinds, and of what was asked for.

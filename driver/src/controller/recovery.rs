@@ -142,9 +142,19 @@ impl Controller {
         interrupted: &mut impl FnMut(T),
         reason: String,
     ) -> Attended {
+        let asked_back = self.function.removal_requested();
+        if asked_back && self.stopped.is_none() {
+            // What its caches hold is written while it still answers; where it does not, nothing can be done.
+            let _ = self.say_shutdown();
+        }
         let mut ended = self.stop_reach();
         let first = ended.how();
         self.give_back(pairs, &ended, interrupted);
+        if asked_back {
+            // Who asked for it waits until nobody has it.
+            self.function.cut_off();
+            self.recovery.removed = Some(first);
+        }
         let mut last = reason.clone();
         for _ in 0..self.config.recovery.restarts {
             if self.recovery.removed.is_some() {
@@ -337,7 +347,7 @@ impl Controller {
         if !status.rdy() {
             return Some(format!("CSTS.RDY is 0 without our doing ({csts:#010x})"));
         }
-        None
+        self.function.removal_requested().then(|| "the function is wanted back, to be unplugged or unbound".to_owned())
     }
 }
 

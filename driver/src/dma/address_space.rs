@@ -40,12 +40,28 @@ pub enum MapError {
         mapped: IovaRange,
     },
     /// The space has no room for one more mapping.
-    #[error("cannot map {range}: the address space is at its limit of {limit} mappings")]
+    #[error(
+        "cannot map {range}: the address space is at its limit of {limit} mappings: register fewer and larger pieces of memory, or raise dma_entry_limit of the module vfio_iommu_type1"
+    )]
     EntryLimit {
         /// The range to be mapped.
         range: IovaRange,
         /// Mappings that the space can hold.
         limit: usize,
+    },
+    /// The kernel may not lock that much memory for this process.
+    #[error(
+        "cannot map {range}: the {} bytes exceed what this process may lock in memory (RLIMIT_MEMLOCK): raise it by `ulimit -l`, or by LimitMEMLOCK= of its service", range.len()
+    )]
+    LockedMemory {
+        /// The range to be mapped.
+        range: IovaRange,
+    },
+    /// The functions that shared the space have left it.
+    #[error("cannot map {range}: no function is in the address space any more")]
+    Detached {
+        /// The range to be mapped.
+        range: IovaRange,
     },
     /// The range to be removed was not mapped as one piece.
     #[error("cannot unmap {range}: it was not mapped as one piece")]
@@ -60,7 +76,7 @@ pub enum MapError {
         range: IovaRange,
     },
     /// The kernel refused.
-    #[error("cannot map or unmap {range}: the kernel says errno {errno}")]
+    #[error("cannot map or unmap {range}: {}", std::io::Error::from_raw_os_error(*errno))]
     Kernel {
         /// The range in question.
         range: IovaRange,

@@ -57,12 +57,18 @@ pub const UNSAFE_FILES: &[&str] = &[
     "driver/src/vfio_user/client/space.rs",
     "driver/src/vfio_user/mapping.rs",
     "driver/src/vfio_user/server/memory.rs",
+    "driver/src/vfio/bar.rs",
+    "driver/src/vfio/ioctl.rs",
+    "driver/src/vfio/mapping.rs",
+    "driver/src/vfio/space.rs",
+    "driver/src/vfio/space/tests.rs",
     "tests/probes/ring.rs",
     "tests/src/fuzz/lists.rs",
     "tests/src/fuzz/mappings.rs",
     "tests/src/fuzz/model_commands.rs",
     "tests/src/gpu/foreign.rs",
     "tests/src/gpu/rig.rs",
+    "tests/src/guest/system.rs",
     "tests/tests/no_allocation.rs",
 ];
 

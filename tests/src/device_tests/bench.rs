@@ -244,16 +244,21 @@ impl EngineBench {
 }
 
 /// Fills memory with words that tell `seed` and their place apart.
-pub(super) fn fill(view: DmaView<'_>, seed: u64) {
+pub(crate) fn fill(view: DmaView<'_>, seed: u64) {
     for (at, offset) in (0..).zip((0..view.len()).step_by(4)) {
         view.write(offset, &word(seed, at).to_le_bytes());
     }
 }
 
 /// Whether memory holds what [`fill`] puts there.
-pub(super) fn holds(view: DmaView<'_>, seed: u64) -> Verdict {
+pub(crate) fn holds(view: DmaView<'_>, seed: u64) -> Verdict {
     let mut found = vec![0; view.len()];
     view.read(0, &mut found);
+    bytes_hold(&found, seed)
+}
+
+/// Whether bytes are those that [`fill`] puts into memory.
+pub(crate) fn bytes_hold(found: &[u8], seed: u64) -> Verdict {
     for (at, bytes) in (0..).zip(found.chunks_exact(4)) {
         let expected = word(seed, at).to_le_bytes();
         ensure(bytes == expected, || {

@@ -62,13 +62,14 @@ fn enabled_again(tier: &dyn Tier) -> Verdict {
     let mut pair = bench.pair(8)?;
     let memory = bench.memory(lba)?;
     let block = [Extent { iova: memory.iova(), len: lba }];
-    super::bench::fill(memory.view(), 77);
+    let view = memory.view().slice(0, lba as usize);
+    super::bench::fill(view, 77);
     bench.transfer(&mut pair, OpCode::Write, 5, &block)?;
     bench.controller.delete_queue_pair(&mut pair)?;
     let mut bench = bench.enable_again()?;
     let mut pair = bench.pair(8)?;
-    memory.view().fill(0xEE);
+    view.fill(0xEE);
     bench.transfer(&mut pair, OpCode::Read, 5, &block)?;
-    super::bench::holds(memory.view(), 77)?;
+    super::bench::holds(view, 77)?;
     bench.finish(pair)
 }

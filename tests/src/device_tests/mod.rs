@@ -6,7 +6,7 @@
 //!
 //! Tests own what they write: on hardware, a scratch range of a device that may be overwritten.
 
-mod bench;
+pub(crate) mod bench;
 mod identity;
 mod limits;
 mod model;
@@ -86,8 +86,17 @@ impl fmt::Display for Ending {
 /// How a test ended.
 pub type Verdict = Result<(), Ending>;
 
+/// How a verdict stands in a table.
+pub fn word(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Ok(()) => "passed",
+        Err(Ending::Skipped(_)) => "skipped",
+        Err(Ending::Failed(_)) => "FAILED",
+    }
+}
+
 /// A failure with this text unless `holds`.
-fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Verdict {
+pub(crate) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Verdict {
     if holds { Ok(()) } else { Err(Ending::Failed(otherwise())) }
 }
 
@@ -102,7 +111,7 @@ pub struct DeviceTest {
 type Run = dyn Fn(&dyn Tier) -> Verdict;
 
 impl DeviceTest {
-    fn new(name: impl Into<String>, run: impl Fn(&dyn Tier) -> Verdict + 'static) -> Self {
+    pub(crate) fn new(name: impl Into<String>, run: impl Fn(&dyn Tier) -> Verdict + 'static) -> Self {
         Self { name: name.into(), run: Box::new(run) }
     }
 

@@ -102,11 +102,12 @@ fn refused(tier: &dyn Tier) -> Verdict {
     let ended = bench.complete(&mut pair, 1)?;
     let expected = StatusCode::INVALID_COMMAND_OPCODE;
     ensure(ended[0].1.code() == expected, || format!("an opcode that no controller has ended with {}", ended[0].1))?;
-    fill(memory.view(), 3);
+    let view = memory.view().slice(0, lba as usize);
+    fill(view, 3);
     let block = [Extent { iova: memory.iova(), len: lba }];
     bench.transfer(&mut pair, OpCode::Write, 9, &block)?;
-    memory.view().fill(0xEE);
+    view.fill(0xEE);
     bench.transfer(&mut pair, OpCode::Read, 9, &block)?;
-    holds(memory.view(), 3)?;
+    holds(view, 3)?;
     bench.finish(pair)
 }

@@ -1,6 +1,6 @@
 //! The table of a run: test × tier.
 
-use super::{Ending, Tier, Verdict, list};
+use super::{Ending, Tier, list, word};
 
 /// What a run has found beside what passed, each with its test, its tier and the reason.
 #[derive(Debug, Default)]
@@ -32,15 +32,6 @@ pub fn run_all(tiers: &[&dyn Tier]) -> Outcome {
     let reasons = [failed.as_slice(), skipped].concat().join("\n");
     println!("\n{reasons}\n{} failed, {} skipped", failed.len(), skipped.len());
     outcome
-}
-
-/// How an ending stands in the table.
-fn word(verdict: &Verdict) -> &'static str {
-    match verdict {
-        Ok(()) => "passed",
-        Err(Ending::Skipped(_)) => "skipped",
-        Err(Ending::Failed(_)) => "FAILED",
-    }
 }
 
 fn columns(cells: &[&str]) -> String {

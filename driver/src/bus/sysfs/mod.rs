@@ -115,14 +115,21 @@ impl Sysfs {
         self.root.join(path.trim_start_matches('/'))
     }
 
+    /// Every PCI function, by address.
+    ///
+    /// # Errors
+    /// [`SysfsError::Unreadable`] when they cannot be listed at all.
+    pub fn functions(&self) -> Result<Vec<PciFunction>, SysfsError> {
+        let addresses = self.addresses(&self.path("/sys/bus/pci/devices"))?;
+        Ok(addresses.into_iter().filter_map(|address| self.function(address).ok()).collect())
+    }
+
     /// Every NVMe I/O controller, by address.
     ///
     /// # Errors
-    /// [`SysfsError::Unreadable`] when PCI functions cannot be listed at all.
+    /// As [`functions`](Self::functions).
     pub fn nvme_functions(&self) -> Result<Vec<PciFunction>, SysfsError> {
-        let addresses = self.addresses(&self.path("/sys/bus/pci/devices"))?;
-        let found = addresses.into_iter().filter_map(|address| self.function(address).ok());
-        Ok(found.filter(PciFunction::is_nvme).collect())
+        Ok(self.functions()?.into_iter().filter(PciFunction::is_nvme).collect())
     }
 
     /// The function at `address`.

@@ -32,6 +32,8 @@ struct Bent {
     no_read: bool,
     /// CSTS.CFS reads as 1.
     fatal: bool,
+    /// The function is wanted back.
+    wanted_back: bool,
 }
 
 struct Between {
@@ -82,7 +84,14 @@ impl Function for Between {
 
     fn write_u32(&self, offset: u64, value: u32) {
         if offset == offset::CC {
-            self.note(if value & 1 == 1 { "EN = 1" } else { "EN = 0" });
+            let shutdown = value >> 14 & 3 != 0;
+            self.note(if shutdown {
+                "SHN"
+            } else if value & 1 == 1 {
+                "EN = 1"
+            } else {
+                "EN = 0"
+            });
         }
         self.inner.write_u32(offset, value);
     }
@@ -131,6 +140,10 @@ impl Function for Between {
     fn cut_off(&self) {
         self.note("cut off");
         self.inner.cut_off();
+    }
+
+    fn removal_requested(&self) -> bool {
+        self.bent.lock().unwrap().wanted_back
     }
 }
 
@@ -291,6 +304,25 @@ fn a_controller_that_is_gone_is_cut_off_at_once() {
     assert!(reason.contains("the controller is gone: CAP reads 0xffffffffffffffff"), "{reason}");
     assert_eq!(interrupted.len(), 4);
     assert_eq!(rig.between.steps().last(), Some(&"cut off"));
+}
+
+/// It is shut down in the orderly way, so that its caches are written, and never enabled anew: who wants it waits.
+#[test]
+fn a_function_that_is_wanted_back_is_shut_down_and_given_up() {
+    let mut rig = rig();
+    rig.submit(0..4);
+    rig.between.bend(|bent| bent.wanted_back = true);
+    let (attended, interrupted) = rig.attend(1000);
+    let Attended::Removed { how: ReachEnd::NotReady, reason } = attended else { panic!("{attended:?}") };
+    assert_eq!(reason, "the function is wanted back, to be unplugged or unbound");
+    assert_eq!(rig.between.steps(), ["SHN", "revoke", "EN = 0", "bus mastering off", "cut off"]);
+    // The model serves what it had been told of before it shuts down.
+    let mut ended = interrupted;
+    rig.pair.poll(16, |completion| ended.push(completion.token));
+    ended.sort_unstable();
+    assert_eq!(ended, [0, 1, 2, 3], "each has ended once");
+    assert_eq!(rig.controller.removed(), Some(ReachEnd::NotReady));
+    assert_eq!(rig.controller.recovery_counters().restarts, 0);
 }
 
 #[test]

@@ -108,6 +108,8 @@ fn errno(error: &MapError) -> Errno {
         MapError::EntryLimit { .. } => Errno::NOSPC,
         MapError::NotMapped { .. } => Errno::NOENT,
         MapError::NoAccelerator { .. } => Errno::OPNOTSUPP,
+        MapError::LockedMemory { .. } => Errno::NOMEM,
+        MapError::Detached { .. } => Errno::NODEV,
         MapError::Kernel { errno, .. } => Errno::from_raw_os_error(*errno),
     }
 }

@@ -1,0 +1,181 @@
+//! Why a function was not opened, or did not do what it was asked for.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::bus::{PciAddress, SysfsError};
+
+/// Why a function was not opened through VFIO, or a part of it not mapped.
+#[derive(Debug, Error)]
+pub enum VfioError {
+    /// Caller: there is no such function, or sysfs cannot be read.
+    #[error(transparent)]
+    Sysfs(#[from] SysfsError),
+    /// Caller: no function, or one twice, was named.
+    #[error("name each function to be opened once, and at least one: {count} were named")]
+    Addresses {
+        /// How many were named.
+        count: usize,
+    },
+    /// Caller: two of the functions are in one group, from which the IOMMU cannot take one without the other.
+    #[error(
+        "{address} and {other} are both in IOMMU group {group}: the IOMMU cannot tell them apart, so only one of them can be opened"
+    )]
+    SharedGroup {
+        /// A function.
+        address: PciAddress,
+        /// The other one.
+        other: PciAddress,
+        /// Their group.
+        group: u32,
+    },
+    /// Host: another driver has the function.
+    #[error(
+        "{address} is {}: give it to VFIO by `tentpeg bind {address}`",
+        driver.as_ref().map_or("bound to no driver".to_owned(), |driver| format!("bound to the driver {driver}"))
+    )]
+    NotBound {
+        /// The function.
+        address: PciAddress,
+        /// The driver that has it.
+        driver: Option<String>,
+    },
+    /// Host: no IOMMU translates for the function.
+    #[error(
+        "{address} is in no IOMMU group: switch the IOMMU on in the firmware (VT-d, AMD-Vi, SMMU) and, with an Intel processor, start the kernel with intel_iommu=on"
+    )]
+    NoGroup {
+        /// The function.
+        address: PciAddress,
+    },
+    /// Host: other functions of the group are with other drivers.
+    #[error(
+        "{address} cannot be opened, as IOMMU group {group} has other devices that the kernel uses: {}: bind them to vfio-pci too, unbind them, or move {address} to a slot with a group of its own",
+        list(others)
+    )]
+    NotViable {
+        /// The function.
+        address: PciAddress,
+        /// Its group.
+        group: u32,
+        /// The other functions, with their drivers.
+        others: Vec<(PciAddress, String)>,
+    },
+    /// Host: a file of VFIO cannot be opened.
+    #[error("cannot open {}: {source}{}", path.display(), open_remedy(source))]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// Host: the IOMMU does not remap interrupts, so the device could forge one.
+    #[error(
+        "the kernel refuses {address}, as its IOMMU does not remap interrupts and the device could forge one: switch interrupt remapping on in the firmware, or accept the risk by the option allow_unsafe_interrupts=1 of the module vfio_iommu_type1"
+    )]
+    UnsafeInterrupts {
+        /// The function.
+        address: PciAddress,
+    },
+    /// Host: this kernel's VFIO has no type 1 IOMMU of version 2.
+    #[error("this kernel's VFIO has no IOMMU of type 1, version 2: load the module vfio_iommu_type1")]
+    NoType1,
+    /// Host: the kernel refused.
+    #[error("{name}: cannot {step}: {source}")]
+    Kernel {
+        /// The function.
+        name: String,
+        /// What was tried.
+        step: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// Caller or device: there is no such BAR, or it cannot be mapped as a whole.
+    #[error("{name} has no memory at BAR {bar} that can be mapped as a whole ({len} bytes)")]
+    NoBar {
+        /// The function.
+        name: String,
+        /// The BAR's number.
+        bar: u32,
+        /// Its length in bytes; 0 where there is none.
+        len: u64,
+    },
+    /// Caller: the function is no NVMe controller that this driver knows.
+    #[error("{name} has {len} bytes of registers at BAR 0: an NVMe controller has at least {least}")]
+    NoRegisters {
+        /// The function.
+        name: String,
+        /// The length of BAR 0 in bytes.
+        len: u64,
+        /// Bytes of an NVMe controller's registers with its admin queue's doorbells.
+        least: u64,
+    },
+    /// Host or device: it has been cut off from its address space.
+    #[error("{name} has been cut off")]
+    CutOff {
+        /// The function.
+        name: String,
+    },
+    /// Caller: more interrupts than there are.
+    #[error("{name} has {available} MSI-X interrupts, and {wanted} were asked for: ask for 1 to {available}")]
+    Interrupts {
+        /// The function.
+        name: String,
+        /// How many were asked for.
+        wanted: u32,
+        /// How many there are.
+        available: u32,
+    },
+}
+
+fn list(others: &[(PciAddress, String)]) -> String {
+    others.iter().map(|(address, driver)| format!("{address} ({driver})")).collect::<Vec<_>>().join(", ")
+}
+
+/// What helps where a file of VFIO cannot be opened.
+fn open_remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV) => ": load the modules vfio-pci and vfio_iommu_type1",
+        Some(libc::EACCES | libc::EPERM) => ": run as root, or make this user the owner of the file",
+        Some(libc::EBUSY) => ": another process has it open, and only one may",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> PciAddress {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_group_that_is_not_viable_names_the_others() {
+        let others =
+            vec![(address("0000:01:00.1"), "e1000e".to_owned()), (address("0000:01:00.2"), "snd_hda_intel".to_owned())];
+        let error = VfioError::NotViable { address: address("01:00.0"), group: 9, others };
+        assert_eq!(
+            error.to_string(),
+            "0000:01:00.0 cannot be opened, as IOMMU group 9 has other devices that the kernel uses: 0000:01:00.1 \
+             (e1000e), 0000:01:00.2 (snd_hda_intel): bind them to vfio-pci too, unbind them, or move 0000:01:00.0 to \
+             a slot with a group of its own"
+        );
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_says_what_helps() {
+        for (errno, remedy) in [
+            (libc::ENOENT, "load the modules"),
+            (libc::EACCES, "run as root"),
+            (libc::EBUSY, "another process"),
+            (libc::EIO, ""),
+        ] {
+            let source = io::Error::from_raw_os_error(errno);
+            let text = VfioError::Open { path: "/dev/vfio/7".into(), source }.to_string();
+            assert!(text.starts_with("cannot open /dev/vfio/7: ") && text.contains(remedy), "{text}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The first and only process of a guest: runs the device tests on its controllers through VFIO, and switches it off.
+
+use std::fs::{File, OpenOptions};
+use std::path::Path;
+use std::process::ExitCode;
+
+use tentpeg_driver::bus::{PciAddress, Sysfs};
+use tentpeg_tests::device_tests::{Ending, Tier, list};
+use tentpeg_tests::guest::checks::{self, Functions};
+use tentpeg_tests::guest::report::Writer;
+use tentpeg_tests::guest::{VfioTier, system};
+use tentpeg_tools::bind::Plan;
+
+/// QEMU's device of shared memory, whose memory is BAR 2.
+const SHARED_MEMORY: (u16, u16, u32) = (0x1af4, 0x1110, 2);
+
+fn main() -> ExitCode {
+    if !system::is_first_process() {
+        eprintln!("this is the first process of a guest: the program `hil` starts it there");
+        return ExitCode::from(2);
+    }
+    if let Err(ending) = run() {
+        println!("{ending}");
+    }
+    println!("cannot switch the machine off: {}", system::power_off());
+    ExitCode::FAILURE
+}
+
+fn run() -> Result<(), Ending> {
+    system::mount_all()?;
+    system::load_modules(Path::new("/modules"))?;
+    let report: File = OpenOptions::new().write(true).open("/dev/ttyS1")?;
+    let mut report = Writer::new(report);
+    let prepared = prepare();
+    report.verdict("controllers and memory are given to VFIO", &prepared.as_ref().map(|_| ()).map_err(Clone::clone))?;
+    if let Ok((tier, functions)) = prepared {
+        for test in list().iter().chain(&checks::list(&functions)) {
+            println!("{}: {}", tier.name(), test.name);
+            report.verdict(&test.name, &test.run(&tier))?;
+        }
+    }
+    Ok(report.done()?)
+}
+
+/// Gives every function that is ours to VFIO, and sees what the controllers are.
+fn prepare() -> Result<(VfioTier, Functions), Ending> {
+    let sysfs = Sysfs::system();
+    let mut controllers: Vec<PciAddress> = Vec::new();
+    for function in sysfs.nvme_functions()? {
+        Plan::bind(&sysfs, function.address)?.run(&sysfs)?;
+        controllers.push(function.address);
+    }
+    let memory = sysfs
+        .functions()?
+        .into_iter()
+        .find(|function| (function.vendor, function.device) == (Some(SHARED_MEMORY.0), Some(SHARED_MEMORY.1)));
+    let memory = memory.ok_or_else(|| Ending::Failed("no function with shared memory".to_owned()))?;
+    Plan::take(&sysfs, &memory)?.run(&sysfs)?;
+    let controller = *controllers.first().ok_or_else(|| Ending::Failed("no controller".to_owned()))?;
+    let tier = VfioTier::new(sysfs.clone(), &controllers)?;
+    let pulled = *controllers.last().ok_or_else(|| Ending::Failed("no controller".to_owned()))?;
+    Ok((tier, Functions { sysfs, controller, memory: memory.address, bar: SHARED_MEMORY.2, pulled }))
+}

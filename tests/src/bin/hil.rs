@@ -1,0 +1,173 @@
+//! Hardware in the loop without hardware: runs the device tests on the model and in a guest, and prints how each test
+//! ended on each tier. `.ci/guest` fetches what it needs and calls it.
+
+use std::error::Error;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use tentpeg_engine::ByteSize;
+use tentpeg_tests::device_tests::{Ending, ModelTier, Tier, Verdict, list, word};
+use tentpeg_tests::guest::archive::Archive;
+use tentpeg_tests::guest::checks::{FROM_BAR, INTO_BAR, file_holds};
+use tentpeg_tests::guest::machine::{Drive, Machine};
+use tentpeg_tests::guest::report;
+
+/// Runs the device tests on the model and in a guest.
+#[derive(Parser)]
+struct Args {
+    /// The guest's kernel
+    #[arg(long)]
+    kernel: PathBuf,
+    /// A folder with the kernel's modules for VFIO, and a file `order` that names them in the order of loading
+    #[arg(long)]
+    modules: PathBuf,
+    /// The program `guest`, linked statically
+    #[arg(long)]
+    guest: PathBuf,
+    /// The memory of the function that stands in for an accelerator, a power of two of at least 16 MiB
+    #[arg(long, default_value = "64MiB")]
+    bar: ByteSize,
+    /// Ends the guest after so many seconds
+    #[arg(long, default_value_t = 600)]
+    limit: u64,
+    /// The most tests that may be skipped in the guest: more are an error
+    #[arg(long)]
+    skips: Option<usize>,
+}
+
+/// Controllers of the guest: bytes of a block, and MDTS. The first is used with the memory of the other function; the
+/// last is in a slot of its own. QEMU 7.2 fails commands of more than 1,024 pages, so MDTS is neither 0 nor above 9.
+const DRIVES: [(u32, u8); 5] = [(512, 7), (4096, 9), (512, 1), (512, 5), (4096, 7)];
+/// Bytes of a controller that has no more to hold than what tests write.
+const DRIVE_BYTES: u64 = 64 << 20;
+/// The name of the guest's tier.
+const GUEST: &str = "guest, type 1";
+
+/// A row of the table: a test, and how it ended on each tier that ran it.
+struct Row {
+    test: String,
+    endings: Vec<Option<Verdict>>,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(&args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("hil: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
+    let guest = in_guest(args)?;
+    let models = [ModelTier::stepped(), ModelTier::threaded()];
+    let tests = list();
+    let mut rows: Vec<Row> = Vec::new();
+    for test in &tests {
+        let mut endings: Vec<_> = models.iter().map(|model| Some(test.run(model))).collect();
+        endings.push(guest.iter().find(|(name, _)| *name == test.name).map(|(_, verdict)| verdict.clone()));
+        rows.push(Row { test: test.name.clone(), endings });
+    }
+    for (test, verdict) in guest.into_iter().filter(|(name, _)| tests.iter().all(|test| test.name != *name)) {
+        rows.push(Row { test, endings: vec![None, None, Some(verdict)] });
+    }
+    let tiers: Vec<_> = models.iter().map(Tier::name).chain([GUEST]).collect();
+    Ok(print(&tiers, &rows, args.skips))
+}
+
+/// Runs the guest, then looks at its drive and its memory from outside.
+fn in_guest(args: &Args) -> Result<Vec<(String, Verdict)>, Box<dyn Error>> {
+    let bar_bytes = args.bar.0;
+    if !bar_bytes.is_power_of_two() || bar_bytes < 16 << 20 {
+        return Err(format!("--bar: {bar_bytes} bytes are no power of two of at least 16 MiB").into());
+    }
+    let work = tempfile::tempdir()?;
+    let path = |name: &str| work.path().join(name);
+    let mut archive = Archive::default();
+    for folder in ["dev", "proc", "sys", "tmp"] {
+        archive.directory(folder);
+    }
+    archive.folder("modules", &args.modules)?;
+    archive.program("init", &fs::read(&args.guest)?);
+    fs::write(path("initramfs"), archive.finish())?;
+    let mut drives = Vec::new();
+    for (index, (lba_size, mdts)) in DRIVES.into_iter().enumerate() {
+        let image = path(&format!("drive{index}"));
+        let bytes = if index == 0 { 2 * bar_bytes + DRIVE_BYTES } else { DRIVE_BYTES };
+        File::create(&image)?.set_len(bytes)?;
+        drives.push(Drive { image, lba_size, mdts });
+    }
+    let machine = Machine {
+        kernel: args.kernel.clone(),
+        initramfs: path("initramfs"),
+        drives,
+        bar: path("bar"),
+        bar_bytes,
+        report: path("report"),
+        memory_mib: 1024,
+    };
+    let status = machine.run(Duration::from_secs(args.limit));
+    let text = fs::read(&machine.report).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let mut verdicts = match (report::read(&text.unwrap_or_default()), status) {
+        (Ok(verdicts), Ok(_)) => verdicts,
+        (Err(wrong), Ok(status)) => return Err(format!("{wrong}; QEMU ended with {status}").into()),
+        (_, Err(error)) => return Err(error.into()),
+    };
+    let drive = File::open(&machine.drives[0].image)?;
+    let bar = File::open(&machine.bar)?;
+    verdicts.extend(
+        [
+            ("the host finds in the drive what came from the memory", file_holds(&drive, 0, bar_bytes, FROM_BAR)),
+            (
+                "the host finds in the drive what came from the guest",
+                file_holds(&drive, bar_bytes, bar_bytes, INTO_BAR),
+            ),
+            ("the host finds in the memory what came from the drive", file_holds(&bar, 0, bar_bytes, INTO_BAR)),
+        ]
+        .map(|(test, verdict)| (test.to_owned(), verdict)),
+    );
+    Ok(verdicts)
+}
+
+/// Prints the table and the reasons. Whether all is well.
+fn print(tiers: &[&str], rows: &[Row], most_skips: Option<usize>) -> bool {
+    let width = rows.iter().map(|row| row.test.chars().count()).max().unwrap_or_default();
+    let heads: Vec<_> = tiers.iter().map(|tier| format!("{tier:16}")).collect();
+    println!("\n{:width$} {}", "test", heads.join(" "));
+    let mut reasons = Vec::new();
+    let mut counts = vec![[0usize; 3]; tiers.len()];
+    for row in rows {
+        let mut cells = Vec::new();
+        for ((ending, tier), count) in row.endings.iter().zip(tiers).zip(&mut counts) {
+            let cell = ending.as_ref().map_or("-", word);
+            cells.push(format!("{cell:16}"));
+            match ending {
+                None => {}
+                Some(Ok(())) => count[0] += 1,
+                Some(Err(ending)) => {
+                    count[if matches!(ending, Ending::Failed(_)) { 1 } else { 2 }] += 1;
+                    reasons.push(format!("{} on {tier}: {ending}", row.test));
+                }
+            }
+        }
+        println!("{:width$} {}", row.test, cells.join(" ").trim_end());
+    }
+    println!("\n{}", reasons.join("\n"));
+    let mut well = true;
+    for (tier, [passed, failed, skipped]) in tiers.iter().zip(&counts) {
+        println!("{tier}: {passed} passed, {failed} failed, {skipped} skipped");
+        well &= *failed == 0;
+    }
+    let skipped = counts.last().map_or(0, |count| count[2]);
+    if let Some(most) = most_skips.filter(|most| skipped > *most) {
+        println!("{skipped} tests were skipped in the guest, and {most} is the most that may be");
+        well = false;
+    }
+    well
+}

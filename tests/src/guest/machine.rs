@@ -1,0 +1,95 @@
+//! The guest's machine: QEMU with an IOMMU, controllers, and a function with memory, emulated in software.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// A controller with one namespace.
+#[derive(Debug, Clone)]
+pub struct Drive {
+    /// What its blocks are kept in, whose length is its capacity.
+    pub image: PathBuf,
+    /// Bytes of a logical block.
+    pub lba_size: u32,
+    /// MDTS.
+    pub mdts: u8,
+}
+
+/// A machine that is to run once.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// The kernel.
+    pub kernel: PathBuf,
+    /// The archive that holds the guest's userspace.
+    pub initramfs: PathBuf,
+    /// Its controllers, in the order of their addresses. The last is in a slot of its own.
+    pub drives: Vec<Drive>,
+    /// What the memory of the other function is kept in.
+    pub bar: PathBuf,
+    /// Its length in bytes, a power of two.
+    pub bar_bytes: u64,
+    /// Where the report is to be written.
+    pub report: PathBuf,
+    /// Memory of the guest in MiB.
+    pub memory_mib: u32,
+}
+
+/// How often it is looked whether the guest has ended.
+const STEP: Duration = Duration::from_millis(50);
+
+impl Machine {
+    /// The words of the command line, after the program.
+    pub fn arguments(&self) -> Vec<String> {
+        // Interrupts are remapped, which takes the split of the interrupt controller.
+        let words = "-machine q35,kernel-irqchip=split -accel tcg,thread=multi -cpu max -smp 2 -nographic -no-reboot \
+                     -nodefaults -serial stdio -device intel-iommu,intremap=on,caching-mode=on";
+        let mut arguments: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        let append = "console=ttyS0 intel_iommu=on panic=-1 quiet loglevel=4 tsc=reliable no_timer_check";
+        let Self { kernel, initramfs, bar, bar_bytes, report, memory_mib, drives } = self;
+        arguments.extend(["-m".to_owned(), memory_mib.to_string()]);
+        arguments.extend(["-serial".to_owned(), format!("file:{}", report.display())]);
+        arguments.extend(["-kernel".to_owned(), kernel.display().to_string()]);
+        arguments.extend(["-initrd".to_owned(), initramfs.display().to_string()]);
+        arguments.extend(["-append".to_owned(), append.to_owned()]);
+        let backend = format!("memory-backend-file,id=bar,size={bar_bytes},share=on,mem-path={}", bar.display());
+        arguments.extend(["-object".to_owned(), backend]);
+        arguments.extend(["-device".to_owned(), "ivshmem-plain,memdev=bar,addr=4".to_owned()]);
+        arguments.extend(["-device".to_owned(), "pcie-root-port,id=rootport0,chassis=1,slot=1,addr=0x1e".to_owned()]);
+        for (index, drive) in drives.iter().enumerate() {
+            let Drive { image, lba_size, mdts } = drive;
+            let file = format!("file={},if=none,id=drive{index},format=raw,cache=unsafe", image.display());
+            let place =
+                if index + 1 == drives.len() { "bus=rootport0".to_owned() } else { format!("addr={}", index + 5) };
+            let controller = format!("nvme,id=nvme{index},serial=tentpeg{index},mdts={mdts},{place}");
+            let block = format!("logical_block_size={lba_size},physical_block_size={lba_size}");
+            let namespace = format!("nvme-ns,drive=drive{index},bus=nvme{index},nsid=1,{block}");
+            arguments.extend(["-drive".to_owned(), file, "-device".to_owned(), controller]);
+            arguments.extend(["-device".to_owned(), namespace]);
+        }
+        arguments
+    }
+
+    /// Runs it to its end, its console on standard output. It is ended after `limit`.
+    ///
+    /// # Errors
+    /// QEMU does not start, or the guest does not end in time.
+    pub fn run(&self, limit: Duration) -> io::Result<ExitStatus> {
+        // The file of the memory is there before, in its length, so that the host can look at it afterwards.
+        File::create(&self.bar)?.set_len(self.bar_bytes)?;
+        let mut qemu = Command::new("qemu-system-x86_64").args(self.arguments()).stdin(Stdio::null()).spawn()?;
+        let started = Instant::now();
+        loop {
+            if let Some(status) = qemu.try_wait()? {
+                return Ok(status);
+            }
+            if started.elapsed() > limit {
+                qemu.kill()?;
+                qemu.wait()?;
+                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("the guest did not end within {limit:?}")));
+            }
+            std::thread::sleep(STEP);
+        }
+    }
+}

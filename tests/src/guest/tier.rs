@@ -1,0 +1,107 @@
+//! The tier of real VFIO: the functions of a machine, as they are.
+
+use std::sync::Arc;
+
+use tentpeg_driver::bus::{PciAddress, Sysfs};
+use tentpeg_driver::controller::{Controller, ControllerConfig};
+use tentpeg_driver::vfio::{self, VfioFunction};
+use tentpeg_engine::EngineConfig;
+
+use crate::device_tests::{Bench, Ending, EngineBench, Tier, Wanted};
+
+/// Controllers that VFIO has. Each test opens one of them, and closes it again.
+pub struct VfioTier {
+    sysfs: Sysfs,
+    controllers: Vec<(PciAddress, Wanted)>,
+}
+
+impl VfioTier {
+    /// A tier over controllers that are bound to `vfio-pci` and may be overwritten. Each is opened once, to see what a
+    /// test can want of it.
+    ///
+    /// # Errors
+    /// [`Ending::Failed`] when one of them does not come up.
+    pub fn new(sysfs: Sysfs, addresses: &[PciAddress]) -> Result<Self, Ending> {
+        let mut tier = Self { sysfs, controllers: Vec::new() };
+        for &address in addresses {
+            let bench = tier.open(address)?;
+            let (cap, identify) = (bench.controller.cap(), bench.controller.identify());
+            let has = Wanted {
+                lba_size: Some(bench.limits.lba_size() as u32),
+                mdts: Some(identify.mdts),
+                mqes: Some((cap.mqes().count() - 1) as u16),
+                mpsmin: Some((cap.min_page_size().trailing_zeros() - 12) as u8),
+                dstrd: Some((cap.doorbell_stride().trailing_zeros() - 2) as u8),
+            };
+            bench.controller.shutdown()?;
+            tier.controllers.push((address, has));
+        }
+        Ok(tier)
+    }
+
+    fn open(&self, address: PciAddress) -> Result<Bench, Ending> {
+        let function = open_function(&self.sysfs, address)?;
+        Bench::new(Controller::enable(function, ControllerConfig::default())?, None)
+    }
+
+    /// The first controller that has all that a test wants.
+    fn suitable(&self, wanted: Wanted) -> Result<PciAddress, Ending> {
+        let found = self.controllers.iter().find(|(_, has)| satisfies(has, &wanted));
+        found.map(|(address, _)| *address).ok_or_else(|| {
+            Ending::Skipped(format!("none of {} controllers is as wanted: {wanted:?}", self.controllers.len()))
+        })
+    }
+}
+
+/// Whether a controller has all that is wanted.
+fn satisfies(has: &Wanted, wanted: &Wanted) -> bool {
+    fn is<T: PartialEq>(has: Option<T>, wanted: Option<T>) -> bool {
+        wanted.is_none() || has == wanted
+    }
+    is(has.lba_size, wanted.lba_size)
+        && is(has.mdts, wanted.mdts)
+        && is(has.mqes, wanted.mqes)
+        && is(has.mpsmin, wanted.mpsmin)
+        && is(has.dstrd, wanted.dstrd)
+}
+
+/// Opens one controller, in an address space of its own.
+pub(super) fn open_function(sysfs: &Sysfs, address: PciAddress) -> Result<Arc<VfioFunction>, Ending> {
+    let devices = vfio::open(sysfs, &[address])?;
+    let device = devices.into_iter().next().ok_or_else(|| Ending::Failed("no device was opened".to_owned()))?;
+    Ok(Arc::new(VfioFunction::new(Arc::new(device))?))
+}
+
+impl Tier for VfioTier {
+    fn name(&self) -> &str {
+        "vfio, type 1"
+    }
+
+    fn controller(&self, wanted: Wanted) -> Result<Bench, Ending> {
+        self.open(self.suitable(wanted)?)
+    }
+
+    fn engine(&self, _wanted: Wanted, _config: EngineConfig) -> Result<EngineBench, Ending> {
+        Err(Ending::Skipped("an engine does not open functions of the PCI bus yet".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_controller_is_chosen_by_all_that_is_wanted() {
+        let has = Wanted { lba_size: Some(512), mdts: Some(7), mqes: Some(2047), mpsmin: Some(0), dstrd: Some(0) };
+        for (wanted, suits) in [
+            (Wanted::default(), true),
+            (Wanted { lba_size: Some(512), mdts: Some(7), ..Wanted::default() }, true),
+            (Wanted { lba_size: Some(4096), mdts: Some(7), ..Wanted::default() }, false),
+            (Wanted { mpsmin: Some(1), ..Wanted::default() }, false),
+            (Wanted { dstrd: Some(1), ..Wanted::default() }, false),
+            (Wanted { mqes: Some(1), ..Wanted::default() }, false),
+        ] {
+            assert_eq!(satisfies(&has, &wanted), suits, "{wanted:?}");
+        }
+    }
+}
