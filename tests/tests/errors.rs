@@ -14,7 +14,8 @@ fn errors_of(text: &str) -> BTreeSet<String> {
             continue;
         }
         // Attributes, which may go over several lines, until the item.
-        let item = lines.by_ref().find(|line| line.starts_with("pub ") || line.starts_with("pub("));
+        let item =
+            lines.by_ref().find(|line| ["pub ", "pub(", "enum ", "struct "].iter().any(|kind| line.starts_with(kind)));
         let Some((kind, rest)) = item.and_then(|item| item.strip_prefix("pub ")).and_then(|item| item.split_once(' '))
         else {
             continue;
@@ -65,7 +66,7 @@ fn the_catalogue_of_errors_is_whole() {
 
 #[test]
 fn errors_are_found_in_a_text() {
-    let text = "#[derive(Debug, Error)]\n#[error(\n    \"x\"\n)]\npub struct A;\n#[derive(Debug, Error)]\npub enum B {\n    /// c\n    #[error(\"c\")]\n    C {\n        d: u8,\n    },\n    E(u8),\n}\n#[derive(Debug, thiserror::Error)]\npub(crate) enum F {\n    G,\n}\n#[derive(Debug)]\npub enum H {\n    I,\n}\n";
+    let text = "#[derive(Debug, Error)]\n#[error(\n    \"x\"\n)]\npub struct A;\n#[derive(Debug, Error)]\npub enum B {\n    /// c\n    #[error(\"c\")]\n    C {\n        d: u8,\n    },\n    E(u8),\n}\n#[derive(Debug, thiserror::Error)]\npub(crate) enum F {\n    G,\n}\n#[derive(Debug, Error)]\nenum J {\n    K,\n}\npub struct L;\n#[derive(Debug)]\npub enum H {\n    I,\n}\n";
     assert_eq!(errors_of(text), ["A", "B::C", "B::E"].map(str::to_owned).into());
     let page = "| error | meaning |\n| --- | --- |\n| `A::B`, `C` | `D` |\n| `x` | |\n";
     assert_eq!(catalogued(page), ["A::B", "C"].map(str::to_owned).into());
