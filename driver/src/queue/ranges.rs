@@ -191,6 +191,8 @@ mod tests {
         assert_eq!(error(&limited, &[range(0, 501)], 0), long);
         let many = RangeError::TooManyBlocks { nlb: 601, max: 600 };
         assert_eq!(error(&limited, &[range(0, 500), range(500, 101)], 0), many);
+        RangeList::write(&limited, &[range(0, 500), range(500, 100)], &region, 0).unwrap();
+        region.view().fill(0);
         for offset in [2, 4081, 4096, u64::MAX] {
             let place = RangeError::Place { offset, bytes: 16, len: 4096 };
             assert_eq!(error(&any, &[range(0, 1)], offset), place);

@@ -283,6 +283,21 @@ fn a_completion_of_another_queue_s_command_ends_none_of_ours() {
 }
 
 #[test]
+fn every_kind_of_anomaly_counts_once_in_the_sum() {
+    let none = Anomalies::default();
+    assert_eq!(none.total(), 0);
+    for one in [
+        Anomalies { out_of_range_cid: 1, ..none },
+        Anomalies { unknown_cid: 1, ..none },
+        Anomalies { stale_cid: 1, ..none },
+        Anomalies { wrong_sqid: 1, ..none },
+        Anomalies { bad_sqhd: 1, ..none },
+    ] {
+        assert_eq!(one.total(), 1, "{one:?}");
+    }
+}
+
+#[test]
 fn sizes_that_no_queue_has() {
     let (bench, _, _) = bench(4);
     let function: Arc<dyn Function> = Arc::new(bench);
@@ -292,6 +307,7 @@ fn sizes_that_no_queue_has() {
         let error = QueuePair::<u32>::new(&function, cap, &limits, 1, entries).err().unwrap();
         assert!(error.to_string().contains("2 to 128 are possible"), "{error}");
     }
+    assert_eq!(QueuePair::<u32>::new(&function, cap, &limits, 3, 2).unwrap().qid(), 3);
     let far = QueuePair::<u32>::new(&function, cap, &limits, 0x200, 2).err().unwrap();
     assert!(far.to_string().starts_with("queue pair 512: there is no register at 0x2000"), "{far}");
 }
