@@ -244,7 +244,7 @@ fn a_device_that_fails_for_good_is_an_error() {
         let message = blocks.write(7, &[1; 512]).unwrap_err().to_string();
         assert!(message.starts_with("Write at block 7: the controller is given up"), "{message}");
         let again = blocks.flush().unwrap_err().to_string();
-        assert!(again.contains("the controller has been given up"), "{again}");
+        assert!(again.contains("given up"), "{again}");
         bench.check();
     }
 }
