@@ -53,6 +53,12 @@ pub enum DeviceError {
         /// The device.
         uri: String,
     },
+    /// Caller: the store is gone when the command ends.
+    #[error("{uri} is gone when this command ends, and a label with it: name one in a file, such as model:path=FILE")]
+    Forgets {
+        /// The device.
+        uri: String,
+    },
     /// Caller: it may not be written.
     #[error(
         "{uri} is open for reading only: a file that exists is written only where the URI says so: add `,overwrite`"
@@ -68,10 +74,31 @@ pub enum DeviceError {
 /// # Errors
 /// [`DeviceError::Open`], or [`DeviceError::WouldCreate`] where the URI names a file that does not exist.
 pub fn open_existing(command: &'static str, uri: &str, config: EngineConfig) -> Result<Engine, DeviceError> {
+    refuse_to_create(command, uri)?;
+    Ok(Engine::open(uri, config)?)
+}
+
+/// Refuses a device whose file opening would create.
+///
+/// # Errors
+/// [`DeviceError::WouldCreate`]; [`DeviceError::Open`]: the URI is wrong.
+pub fn refuse_to_create(command: &'static str, uri: &str) -> Result<(), DeviceError> {
     let parsed: DeviceUri = uri.parse().map_err(OpenError::from)?;
     match file_of(&parsed) {
         Some((path, _)) if is_missing(path) => Err(DeviceError::WouldCreate { command, path: path.to_owned() }),
-        _ => Ok(Engine::open(uri, config)?),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a device of which nothing is left when the command ends.
+///
+/// # Errors
+/// [`DeviceError::Forgets`]; [`DeviceError::Open`]: the URI is wrong.
+pub fn require_lasting(uri: &str) -> Result<(), DeviceError> {
+    let parsed: DeviceUri = uri.parse().map_err(OpenError::from)?;
+    match file_of(&parsed) {
+        Some(_) => Ok(()),
+        None => Err(DeviceError::Forgets { uri: uri.to_owned() }),
     }
 }
 
