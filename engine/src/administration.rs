@@ -214,6 +214,17 @@ impl Administration {
         &self.foreign
     }
 
+    /// Refuses a device that holds what is not Tentpeg's.
+    ///
+    /// # Errors
+    /// [`AdministrationError::Foreign`].
+    pub fn require_no_foreign(&self) -> Result<(), AdministrationError> {
+        if self.foreign.is_empty() {
+            return Ok(());
+        }
+        Err(AdministrationError::Foreign { device: self.device.info().name.clone(), found: self.foreign.clone() })
+    }
+
     /// What the four slots hold; none where the namespace is too small for a label.
     pub fn findings(&self) -> Option<&Findings> {
         self.findings.as_ref()
@@ -320,13 +331,10 @@ impl Administration {
     }
 
     fn blocks_to_write(&mut self) -> Result<Box<dyn Blocks + '_>, AdministrationError> {
-        let device = || self.device.info().name.clone();
         if !self.device.info().writable {
-            return Err(AdministrationError::ReadOnly { device: device() });
+            return Err(AdministrationError::ReadOnly { device: self.device.info().name.clone() });
         }
-        if !self.foreign.is_empty() {
-            return Err(AdministrationError::Foreign { device: device(), found: self.foreign.clone() });
-        }
+        self.require_no_foreign()?;
         blocks_of(&mut self.device)
     }
 }

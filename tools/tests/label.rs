@@ -106,6 +106,19 @@ fn a_label_is_not_for_every_device() {
 }
 
 #[test]
+fn what_does_not_know_segments_does_not_write_over_them() {
+    let folder = labelled(&["disk"]);
+    let folder = folder.path();
+    fs::write(folder.join("in"), [1; 4096]).unwrap();
+    let before = fs::read(folder.join("disk")).unwrap();
+    for line in ["write --offset 8MiB --input @in", "bench --mode write --requests 10", "replay --slots 8 --device"] {
+        fails(folder, &format!("{line} model:path=@disk,overwrite"), "has a label, which would be overwritten");
+    }
+    assert!(fs::read(folder.join("disk")).unwrap() == before);
+    prints(folder, "bench model:path=@disk --mode read --requests 10");
+}
+
+#[test]
 fn what_is_foreign_is_shown_and_not_written() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -118,6 +131,8 @@ fn what_is_foreign_is_shown_and_not_written() {
     for more in ["", " --replace"] {
         fails(folder, &format!("label create model:path=@disk,overwrite{more}"), "is not written, for it holds LUKS");
     }
+    fs::write(folder.join("in"), [1; 4096]).unwrap();
+    fails(folder, "write model:path=@disk,overwrite --offset 0 --input @in", "is not written, for it holds LUKS");
     assert!(fs::read(folder.join("disk")).unwrap() == bytes);
 }
 
