@@ -267,6 +267,11 @@ impl Devices {
         self.devices.get_mut(device)
     }
 
+    /// The device that was opened last, which is no engine's then.
+    pub(crate) fn take_last(&mut self) -> Option<Device> {
+        self.devices.pop()
+    }
+
     /// Each device as one segment, under this name, with its number behind it where there are several.
     pub fn whole(&self, name: &str) -> Vec<SegmentLayout> {
         let several = self.devices.len() > 1;

@@ -28,6 +28,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod administration;
 mod admission;
 mod batch;
 pub mod blocks;

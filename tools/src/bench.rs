@@ -156,6 +156,7 @@ pub fn run(args: &BenchArgs, interrupt: &Interrupt) -> Result<Report, BenchError
     if let Some(geometry) = device::to_be_created(&args.device)? {
         Plan::new(args, geometry)?;
     }
+    device::require_nobodys(&args.device)?;
     let config = plan::engine_config(args);
     let (engine, lane) = match args.lane {
         LaneOf::Thread => (Engine::open(&args.device, config)?, None),

@@ -9,7 +9,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use tentpeg_engine::{ByteSize, DeviceUri, Engine, EngineConfig, OpenError, StoreUri};
+use tentpeg_engine::administration::{Administration, AdministrationError};
+use tentpeg_engine::{ByteSize, DeviceUri, Engine, EngineConfig, ModelUri, OpenError, StoreUri};
 use thiserror::Error;
 
 /// What a request is checked against.
@@ -53,6 +54,23 @@ pub enum DeviceError {
         /// The device.
         uri: String,
     },
+    /// What is on it was not seen, or is not Tentpeg's.
+    #[error(transparent)]
+    Administration(#[from] AdministrationError),
+    /// Caller: it has segments, and this would write over them and the label.
+    #[error(
+        "{uri} has a label, which would be overwritten: leave `overwrite` away to read it, or remove the label by `tentpeg label erase`"
+    )]
+    Labelled {
+        /// The device.
+        uri: String,
+    },
+    /// Caller: the store is gone when the command ends.
+    #[error("{uri} is gone when this command ends, and a label with it: name one in a file, such as model:path=FILE")]
+    Forgets {
+        /// The device.
+        uri: String,
+    },
     /// Caller: it may not be written.
     #[error(
         "{uri} is open for reading only: a file that exists is written only where the URI says so: add `,overwrite`"
@@ -68,10 +86,50 @@ pub enum DeviceError {
 /// # Errors
 /// [`DeviceError::Open`], or [`DeviceError::WouldCreate`] where the URI names a file that does not exist.
 pub fn open_existing(command: &'static str, uri: &str, config: EngineConfig) -> Result<Engine, DeviceError> {
+    refuse_to_create(command, uri)?;
+    Ok(Engine::open(uri, config)?)
+}
+
+/// Refuses a device whose file opening would create.
+///
+/// # Errors
+/// [`DeviceError::WouldCreate`]; [`DeviceError::Open`]: the URI is wrong.
+pub fn refuse_to_create(command: &'static str, uri: &str) -> Result<(), DeviceError> {
     let parsed: DeviceUri = uri.parse().map_err(OpenError::from)?;
     match file_of(&parsed) {
         Some((path, _)) if is_missing(path) => Err(DeviceError::WouldCreate { command, path: path.to_owned() }),
-        _ => Ok(Engine::open(uri, config)?),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a file that may be overwritten and is somebody's: it has a label, or something on it that is not Tentpeg's.
+///
+/// # Errors
+/// [`DeviceError::Labelled`], [`DeviceError::Administration`]; [`DeviceError::Open`]: the URI is wrong.
+pub fn require_nobodys(uri: &str) -> Result<(), DeviceError> {
+    let parsed: DeviceUri = uri.parse().map_err(OpenError::from)?;
+    let DeviceUri::Model(ModelUri { store: StoreUri::File { path, overwrite: true }, .. }) = &parsed else {
+        return Ok(());
+    };
+    if is_missing(path) {
+        return Ok(());
+    }
+    let device = Administration::open(uri)?;
+    device.require_no_foreign()?;
+    let labelled = device.has_label();
+    device.close()?;
+    if labelled { Err(DeviceError::Labelled { uri: uri.to_owned() }) } else { Ok(()) }
+}
+
+/// Refuses a device of which nothing is left when the command ends.
+///
+/// # Errors
+/// [`DeviceError::Forgets`]; [`DeviceError::Open`]: the URI is wrong.
+pub fn require_lasting(uri: &str) -> Result<(), DeviceError> {
+    let parsed: DeviceUri = uri.parse().map_err(OpenError::from)?;
+    match file_of(&parsed) {
+        Some(_) => Ok(()),
+        None => Err(DeviceError::Forgets { uri: uri.to_owned() }),
     }
 }
 

@@ -4,11 +4,12 @@ use clap::Args;
 use tentpeg_driver::controller::ControllerError;
 use tentpeg_driver::spec::identify::IdentifyNamespace;
 use tentpeg_driver::spec::log::SmartLog;
+use tentpeg_engine::administration::{Administration, AdministrationError};
 use tentpeg_engine::foreign::ForeignContents;
 use tentpeg_engine::{DeviceInfo, EngineConfig};
 use thiserror::Error;
 
-use crate::device::{DeviceError, open_existing};
+use crate::device::{DeviceError, open_existing, refuse_to_create};
 use crate::report::{Row, Value};
 
 /// What the user asks for.
@@ -27,6 +28,9 @@ pub enum InfoError {
     /// The device was not opened.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// What is on the device was not seen.
+    #[error(transparent)]
+    Administration(#[from] AdministrationError),
     /// The device did not answer, or did not close.
     #[error(transparent)]
     Controller(#[from] ControllerError),
@@ -37,8 +41,13 @@ pub enum InfoError {
 /// # Errors
 /// [`InfoError`].
 pub fn run(args: &InfoArgs) -> Result<Vec<Row>, InfoError> {
+    refuse_to_create("info", &args.device)?;
+    let device = Administration::open(&args.device)?;
+    let contents: Vec<_> = foreign(device.foreign()).into_iter().chain(label(&device)).collect();
+    device.close()?;
     let engine = open_existing("info", &args.device, EngineConfig::default())?;
     let mut rows = identity(engine.info());
+    rows.extend(contents);
     rows.extend(limits(engine.info()));
     rows.extend(health(&engine.smart_log()?));
     engine.close()?;
@@ -131,6 +140,11 @@ fn health(smart: &SmartLog) -> Vec<Row> {
         large("error_log_entries", "error log entries", smart.number_of_error_information_log_entries.get()),
     ]);
     rows
+}
+
+/// Whether there is a label.
+fn label(device: &Administration) -> [Row; 1] {
+    [Row::both("label", "label", Value::Flag(device.has_label()))]
 }
 
 /// What somebody else has left on the device.

@@ -13,6 +13,7 @@ pub mod doctor;
 pub mod failure;
 pub mod info;
 pub mod interrupt;
+pub mod label;
 pub mod list;
 #[cfg(test)]
 mod machine;
@@ -22,4 +23,5 @@ pub mod progress;
 pub mod replay;
 pub mod report;
 pub mod resident;
+pub mod segment;
 pub mod units;

@@ -19,12 +19,14 @@ use tentpeg_tools::copy::{Copied, CopyError};
 use tentpeg_tools::doctor::{self, DoctorArgs, Level};
 use tentpeg_tools::info::{self, InfoArgs};
 use tentpeg_tools::interrupt::{self, Interrupt};
+use tentpeg_tools::label::{self, Answer, LabelCommand};
 use tentpeg_tools::list::{self, ListArgs};
 use tentpeg_tools::options;
 use tentpeg_tools::replay::command::{self as replay, ReplayArgs};
 use tentpeg_tools::report::file::ReportFile;
 use tentpeg_tools::report::page::{self, Context};
 use tentpeg_tools::report::{self, Report};
+use tentpeg_tools::segment::{self, SegmentCommand};
 
 /// Moves blocks between NVMe controllers and memory.
 ///
@@ -84,6 +86,12 @@ enum Command {
     /// Give NVMe controllers back to the kernel
     #[command(after_help = "Example:\n  tentpeg unbind 0000:04:00.0")]
     Unbind(BindArgs),
+    /// Make, show, mend or remove what says whose a device is and which segments it holds
+    #[command(subcommand)]
+    Label(LabelCommand),
+    /// Make, list, show, change or remove segments of devices with a label
+    #[command(subcommand)]
+    Segment(SegmentCommand),
 }
 
 fn main() -> ExitCode {
@@ -104,6 +112,8 @@ fn main() -> ExitCode {
         },
         Command::Read(args) => finish_copy(read::run(&args, &interrupt)),
         Command::Write(args) => finish_copy(write::run(&args, &interrupt)),
+        Command::Label(command) => tell(label::run(&command)),
+        Command::Segment(command) => tell(segment::run(&command)),
         Command::Bench(args) => finish(bench::run(&args, &interrupt), args.json, args.report.as_deref(), began),
         Command::List(args) => finish_text(list::run(&Sysfs::system(), &args)),
         Command::Doctor(args) => {
@@ -156,6 +166,17 @@ fn write_page(path: &Path, report: &Report, began: SystemTime) -> ExitCode {
         Ok(()) => {
             say(&format!("the report is in {}", path.display()));
             ExitCode::SUCCESS
+        }
+        Err(error) => fail(&error.to_string()),
+    }
+}
+
+/// Prints an answer, and what is to be noted of it on standard error.
+fn tell(result: Result<Answer, impl Error>) -> ExitCode {
+    match result {
+        Ok(Answer { text, note }) => {
+            note.into_iter().for_each(|note| say(&format!("note: {note}")));
+            print(&text)
         }
         Err(error) => fail(&error.to_string()),
     }

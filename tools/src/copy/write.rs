@@ -50,6 +50,7 @@ pub fn run(args: &WriteArgs, interrupt: &Interrupt) -> Result<Copied, CopyError>
     if let Some(path) = device::own_file(&args.device, input.metadata()) {
         return Err(CopyError::OwnFile { name: input.name().to_owned(), path });
     }
+    device::require_nobodys(&args.device)?;
     let engine = Engine::open(&args.device, config())?;
     let new = NewFile::of(&engine);
     match to_device(args, engine, input, length, interrupt) {

@@ -174,6 +174,7 @@ pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayErr
     Available::now()?.check(&need(&uri, &geometry, report_file.is_some()))?;
 
     let config = EngineConfig { max_batches: args.pool.get() as usize + SPARE_BATCHES, ..EngineConfig::default() };
+    device::require_nobodys(&uri)?;
     let engine = Engine::open(&uri, config).map_err(DeviceError::from)?;
     let new = NewFile::of(&engine);
     let apart = report_file.as_ref().map_or(Ok(()), |file| file.is_not_of_device(&uri));

@@ -1,0 +1,217 @@
+//! `tentpeg label`: what says whose a device is and which segments it holds.
+
+use clap::{Args, Subcommand};
+use tentpeg_engine::ByteSize;
+use tentpeg_engine::administration::{Administration, AdministrationError};
+use tentpeg_engine::label::{Label, NewLabel, Repair, SlotPlace};
+use tentpeg_engine::ownership::node::{Node, NodeError};
+use thiserror::Error;
+use uuid::Uuid;
+
+use crate::device::{DeviceError, refuse_to_create, require_lasting};
+use crate::report::{self, Row, Value};
+
+/// What is done with a label.
+#[derive(Subcommand, Clone, Debug)]
+pub enum LabelCommand {
+    /// Make a label on a device that has nothing on it
+    #[command(after_help = "Example:\n  tentpeg label create model:path=disk.img,size=1GiB")]
+    Create(CreateArgs),
+    /// Show the label; nothing is written
+    #[command(after_help = "Example:\n  tentpeg label show model:path=disk.img")]
+    Show(DeviceArgs),
+    /// Write the label where a copy of it is damaged or gone
+    #[command(after_help = "Example:\n  tentpeg label repair model:path=disk.img,overwrite")]
+    Repair(RepairArgs),
+    /// Remove the label, and with it the only trace of where segments lie
+    #[command(after_help = "Example:\n  tentpeg label erase model:path=disk.img,overwrite")]
+    Erase(EraseArgs),
+}
+
+/// Which device, and how to tell.
+#[derive(Args, Clone, Debug)]
+pub struct DeviceArgs {
+    /// The device, such as model:path=FILE; what is written and exists needs `overwrite` in it
+    pub device: String,
+    /// Print one JSON object, with sizes in bytes, instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Who this host is.
+#[derive(Args, Clone, Debug)]
+pub struct NodeArgs {
+    /// UUID of this node; without, the one that follows from its machine-id
+    #[arg(long, value_name = "UUID")]
+    pub node: Option<Uuid>,
+}
+
+/// What a new label is to be.
+#[derive(Args, Clone, Debug)]
+pub struct CreateArgs {
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    node: NodeArgs,
+    /// What segments begin at multiples of
+    #[arg(long, value_name = "SIZE", default_value = "1MiB")]
+    alignment: ByteSize,
+    /// Room for self-tests; may be 0
+    #[arg(long, value_name = "SIZE", default_value = "1MiB")]
+    scratch: ByteSize,
+    /// Replace a label that is there; all its segments are gone then
+    #[arg(long)]
+    replace: bool,
+}
+
+/// How a label is mended.
+#[derive(Args, Clone, Debug)]
+pub struct RepairArgs {
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    node: NodeArgs,
+    /// Take a namespace that was resized as it is now
+    #[arg(long)]
+    resized: bool,
+}
+
+/// Which label is removed.
+#[derive(Args, Clone, Debug)]
+pub struct EraseArgs {
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    node: NodeArgs,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+pub enum LabelCommandError {
+    /// The device is none for this.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// This host does not know who it is.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// The device or its label.
+    #[error(transparent)]
+    Administration(#[from] AdministrationError),
+}
+
+/// What is printed.
+#[derive(Debug)]
+pub struct Answer {
+    /// On standard output.
+    pub text: String,
+    /// On standard error.
+    pub note: Option<String>,
+}
+
+impl Answer {
+    /// Rows as a table or as JSON.
+    pub(crate) fn of(rows: &[Row], json: bool) -> Self {
+        Self { text: if json { report::json(rows) } else { report::table(rows) }, note: None }
+    }
+}
+
+/// Does it.
+///
+/// # Errors
+/// [`LabelCommandError`].
+pub fn run(command: &LabelCommand) -> Result<Answer, LabelCommandError> {
+    match command {
+        LabelCommand::Create(args) => create(args),
+        LabelCommand::Show(args) => show(args),
+        LabelCommand::Repair(args) => repair(args),
+        LabelCommand::Erase(args) => erase(args),
+    }
+}
+
+/// Opens a device that is there already, to look at it.
+///
+/// # Errors
+/// [`LabelCommandError`]; no file is created.
+pub(crate) fn open(command: &'static str, uri: &str) -> Result<Administration, LabelCommandError> {
+    refuse_to_create(command, uri)?;
+    Ok(Administration::open(uri)?)
+}
+
+/// Opens a device that is there already, for its label to be changed.
+///
+/// # Errors
+/// [`LabelCommandError`]; no file is created.
+pub(crate) fn open_lasting(command: &'static str, uri: &str) -> Result<Administration, LabelCommandError> {
+    require_lasting(uri)?;
+    open(command, uri)
+}
+
+fn create(args: &CreateArgs) -> Result<Answer, LabelCommandError> {
+    let node = Node::of_this_host(args.node.node)?;
+    require_lasting(&args.device.device)?;
+    let mut device = Administration::open(&args.device.device)?;
+    let new =
+        NewLabel { alignment: args.alignment.0, scratch: args.scratch.0, replace: args.replace, ..NewLabel::default() };
+    let label = device.create_label(&node, &new)?;
+    let rows = rows(&device, &label);
+    device.close()?;
+    Ok(Answer::of(&rows, args.device.json))
+}
+
+fn show(args: &DeviceArgs) -> Result<Answer, LabelCommandError> {
+    let mut device = open("label show", &args.device)?;
+    let label = device.label()?;
+    let rows = rows(&device, &label);
+    device.close()?;
+    Ok(Answer::of(&rows, args.json))
+}
+
+fn repair(args: &RepairArgs) -> Result<Answer, LabelCommandError> {
+    let node = Node::of_this_host(args.node.node)?;
+    let mut device = open_lasting("label repair", &args.device.device)?;
+    let written = device.repair_label(&node, Repair { resized: args.resized })?;
+    let written: Vec<_> = written.iter().map(SlotPlace::to_string).collect();
+    let shown = if written.is_empty() { "none: each holds the label".to_owned() } else { written.join("; ") };
+    let rows = [Row::table("slots written", Value::Text(shown)), Row::json("slots_written", Value::Texts(written))];
+    device.close()?;
+    Ok(Answer::of(&rows, args.device.json))
+}
+
+fn erase(args: &EraseArgs) -> Result<Answer, LabelCommandError> {
+    let node = Node::of_this_host(args.node.node)?;
+    let mut device = open_lasting("label erase", &args.device.device)?;
+    device.erase_label(&node)?;
+    let rows = [
+        Row::both("device", "device", Value::Text(device.info().name.clone())),
+        Row::both("erased", "label erased", Value::Flag(true)),
+    ];
+    device.close()?;
+    Ok(Answer::of(&rows, args.device.json))
+}
+
+fn rows(device: &Administration, label: &Label) -> Vec<Row> {
+    let block = u64::from(label.block_size());
+    let bytes = |blocks: u64| Value::Bytes(blocks.saturating_mul(block));
+    let owner = label.owner();
+    let mut rows = vec![
+        Row::both("device", "device", Value::Text(device.info().name.clone())),
+        Row::both("device_uuid", "device UUID", Value::Text(label.device().to_string())),
+        Row::both("namespace", "namespace", Value::Text(label.identity().to_string())),
+        Row::both("sequence", "sequence", Value::Count(label.sequence())),
+        Row::both("owner_node", "owner", Value::Text(owner.node.to_string())),
+        Row::both("owner_name", "owner's name", Value::Text(owner.name.escape_debug().to_string())),
+        Row::both("owner_epoch", "owner's epoch", Value::Count(owner.epoch)),
+        Row::both("capacity_bytes", "capacity", bytes(label.blocks())),
+        Row::both("block_bytes", "logical block", Value::Bytes(block)),
+        Row::both("alignment_bytes", "alignment", bytes(label.alignment())),
+        Row::both("scratch_bytes", "scratch", bytes(label.scratch().map_or(0, |extent| extent.blocks()))),
+        Row::both("free_bytes", "free", bytes(label.free_blocks())),
+        Row::both("segments", "segments", Value::Count(label.segments().count() as u64)),
+        Row::both("may_be_overwritten", "may be overwritten", Value::Flag(label.may_be_overwritten())),
+    ];
+    if let Some(findings) = device.findings() {
+        let slots = SlotPlace::ALL.iter().zip(findings.0.iter()).map(|(place, found)| format!("{place}: {found}"));
+        rows.push(Row::both("slots", "slots", Value::Texts(slots.collect())));
+    }
+    rows
+}

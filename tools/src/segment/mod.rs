@@ -1,0 +1,206 @@
+//! `tentpeg segment`: the segments of devices with a label, of one device or striped over several.
+
+mod change;
+mod find;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use tentpeg_engine::ByteSize;
+use tentpeg_engine::administration::AdministrationError;
+use tentpeg_engine::label::stripe::SetError;
+use tentpeg_engine::label::{Durability, LabelError};
+use tentpeg_engine::link::LinkError;
+use thiserror::Error;
+
+use crate::label::{Answer, LabelCommandError, NodeArgs};
+
+/// What is done with a segment.
+#[derive(Subcommand, Clone, Debug)]
+pub enum SegmentCommand {
+    /// Make a segment, of which all reads as zeroes
+    #[command(
+        after_help = "Examples:\n  tentpeg segment create kv --device model:path=disk.img,overwrite --size 64MiB\n  \
+                            tentpeg segment create wide --device model:path=a,overwrite --device model:path=b,overwrite \
+                            --chunk 128KiB --size 256MiB"
+    )]
+    Create(CreateArgs),
+    /// List the segments of these devices; nothing is written
+    #[command(after_help = "Example:\n  tentpeg segment list --device model:path=disk.img")]
+    List(DevicesArgs),
+    /// Show one segment; nothing is written
+    #[command(after_help = "Example:\n  tentpeg segment show kv --device model:path=disk.img")]
+    Show(NamedArgs),
+    /// Make a segment larger or smaller; what is new reads as zeroes
+    #[command(after_help = "Example:\n  tentpeg segment resize kv --device model:path=disk.img,overwrite --size 96MiB")]
+    Resize(ResizeArgs),
+    /// Give a segment another name
+    #[command(after_help = "Example:\n  tentpeg segment rename kv cache --device model:path=disk.img,overwrite")]
+    Rename(RenameArgs),
+    /// Remove a segment, with all that is in it
+    #[command(after_help = "Example:\n  tentpeg segment delete cache --device model:path=disk.img,overwrite")]
+    Delete(ChangedArgs),
+    /// Make a file that stands for a segment, which TENT opens as file://; again after a resize or a rename
+    #[command(after_help = "Example:\n  tentpeg segment link kv kv.segment --device model:path=disk.img")]
+    Link(LinkArgs),
+}
+
+/// Which devices, and how to tell.
+#[derive(Args, Clone, Debug)]
+pub struct DevicesArgs {
+    /// A device, such as model:path=FILE; what is written needs `overwrite` in it. Several: all those of a stripe
+    #[arg(long = "device", value_name = "DEVICE", required = true)]
+    devices: Vec<String>,
+    /// Print one JSON object, with sizes in bytes, instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which segment.
+#[derive(Args, Clone, Debug)]
+pub struct NamedArgs {
+    /// The segment's name
+    name: String,
+    #[command(flatten)]
+    on: DevicesArgs,
+}
+
+/// Which segment is changed, and by whom.
+#[derive(Args, Clone, Debug)]
+pub struct ChangedArgs {
+    #[command(flatten)]
+    named: NamedArgs,
+    #[command(flatten)]
+    node: NodeArgs,
+}
+
+/// What a new segment is to be.
+#[derive(Args, Clone, Debug)]
+pub struct CreateArgs {
+    #[command(flatten)]
+    changed: ChangedArgs,
+    /// Its size, in whole blocks, or whole chunks of a stripe
+    #[arg(long, value_name = "SIZE")]
+    size: ByteSize,
+    /// With several devices: how much lies on one before the next has its turn
+    #[arg(long, value_name = "SIZE")]
+    chunk: Option<ByteSize>,
+    /// What it takes for a write to be completed
+    #[arg(long, value_enum, default_value_t = Mode::None)]
+    durability: Mode,
+}
+
+/// A size for a segment.
+#[derive(Args, Clone, Debug)]
+pub struct ResizeArgs {
+    #[command(flatten)]
+    changed: ChangedArgs,
+    /// Its new size, in whole blocks, or whole chunks of a stripe
+    #[arg(long, value_name = "SIZE")]
+    size: ByteSize,
+}
+
+/// A name for a segment.
+#[derive(Args, Clone, Debug)]
+pub struct RenameArgs {
+    #[command(flatten)]
+    changed: ChangedArgs,
+    /// Its new name
+    to: String,
+}
+
+/// A marker for a segment.
+#[derive(Args, Clone, Debug)]
+pub struct LinkArgs {
+    #[command(flatten)]
+    named: NamedArgs,
+    /// The marker: a file that does not exist, or the segment's own
+    path: PathBuf,
+}
+
+/// A durability mode, as the command line has it.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The controller's word
+    None,
+    /// Every write has FUA
+    Fua,
+    /// A Flush behind the write
+    Flush,
+}
+
+impl From<Mode> for Durability {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::None => Self::None,
+            Mode::Fua => Self::Fua,
+            Mode::Flush => Self::Flush,
+        }
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+pub enum SegmentCommandError {
+    /// A device was not opened, or this host does not know who it is.
+    #[error(transparent)]
+    Open(#[from] LabelCommandError),
+    /// A device or its label.
+    #[error(transparent)]
+    Administration(#[from] AdministrationError),
+    /// The label of a device refused, or was not written.
+    #[error("{device}: {source}")]
+    Label {
+        /// The device.
+        device: String,
+        /// Why.
+        source: LabelError,
+    },
+    /// The labels of a stripe.
+    #[error(transparent)]
+    Set(#[from] SetError),
+    /// The marker.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// Caller: there is no such segment.
+    #[error("there is no segment '{}' on {devices}: `tentpeg segment list` shows what there is", name.escape_debug())]
+    NoSegment {
+        /// The name.
+        name: String,
+        /// The devices.
+        devices: String,
+    },
+    /// Caller: there are several of that name.
+    #[error("{count} segments are called '{}' on these devices: name the devices of one of them alone", name.escape_debug())]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// How many there are.
+        count: usize,
+    },
+    /// Caller: a stripe without a chunk.
+    #[error("{devices} devices make a stripe, which needs a chunk: add --chunk, such as --chunk 128KiB")]
+    NoChunk {
+        /// How many devices.
+        devices: usize,
+    },
+    /// Caller: a chunk without a stripe.
+    #[error("--chunk is for a stripe over several devices: add a --device, or leave --chunk away")]
+    ChunkAlone,
+}
+
+/// Does it.
+///
+/// # Errors
+/// [`SegmentCommandError`].
+pub fn run(command: &SegmentCommand) -> Result<Answer, SegmentCommandError> {
+    match command {
+        SegmentCommand::Create(args) => change::create(args),
+        SegmentCommand::List(args) => find::list(args),
+        SegmentCommand::Show(args) => find::show(args),
+        SegmentCommand::Resize(args) => change::resize(args),
+        SegmentCommand::Rename(args) => change::rename(args),
+        SegmentCommand::Delete(args) => change::delete(args),
+        SegmentCommand::Link(args) => find::link(args),
+    }
+}

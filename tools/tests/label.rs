@@ -1,0 +1,203 @@
+//! `tentpeg label` and `tentpeg segment` as a user runs them, on devices in files.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// Runs a command line in which `@` is `folder`.
+fn run(folder: &Path, line: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tentpeg"));
+    command.args(line.split_whitespace().map(|word| word.replace('@', &format!("{}/", folder.display()))));
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+#[track_caller]
+fn prints(folder: &Path, line: &str) -> String {
+    let output = run(folder, line);
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[track_caller]
+fn json(folder: &Path, line: &str) -> Value {
+    serde_json::from_str(&prints(folder, &format!("{line} --json"))).unwrap()
+}
+
+/// One line, which says this.
+#[track_caller]
+fn fails(folder: &Path, line: &str, message: &str) {
+    let output = run(folder, line);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{line}: {stderr}");
+    assert!(stderr.starts_with("tentpeg: ") && stderr.matches('\n').count() == 1, "{line}: {stderr}");
+    assert!(stderr.contains(message) && output.stdout.is_empty(), "{line}: {stderr}");
+}
+
+/// A folder with labelled devices of these names.
+fn labelled(names: &[&str]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for name in names {
+        prints(folder.path(), &format!("label create model:path=@{name},size=32MiB"));
+    }
+    folder
+}
+
+#[test]
+fn a_label_is_made_shown_mended_and_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let made = json(folder, "label create model:path=@disk,size=32MiB");
+    assert_eq!(
+        (&made["segments"], &made["owner_epoch"], &made["capacity_bytes"]),
+        (&0.into(), &1.into(), &(32 << 20).into())
+    );
+    let before = fs::read(folder.join("disk")).unwrap();
+    let shown = json(folder, "label show model:path=@disk");
+    assert_eq!(shown["device_uuid"], made["device_uuid"]);
+    assert!(prints(folder, "label show model:path=@disk").contains("device UUID "));
+    assert_eq!(json(folder, "info model:path=@disk")["label"], true);
+    fails(folder, "label create model:path=@disk,overwrite", "there is a label already");
+    for command in ["create", "repair", "erase"] {
+        fails(folder, &format!("label {command} model:path=@disk"), "says `overwrite`");
+    }
+    assert!(fs::read(folder.join("disk")).unwrap() == before, "nothing was to be written");
+
+    // A new label is in one slot at each end.
+    let slots = json(folder, "label repair model:path=@disk,overwrite");
+    assert_eq!(slots["slots_written"].as_array().unwrap().len(), 2);
+    assert!(prints(folder, "label repair model:path=@disk,overwrite").contains("none: each holds the label"));
+    let mut torn = fs::read(folder.join("disk")).unwrap();
+    torn[100] ^= 1;
+    fs::write(folder.join("disk"), &torn).unwrap();
+    let slots = json(folder, "label repair model:path=@disk,overwrite");
+    assert_eq!(slots["slots_written"].as_array().unwrap().len(), 1);
+    assert!(prints(folder, "label repair model:path=@disk,overwrite").contains("none: each holds the label"));
+
+    prints(folder, "label erase model:path=@disk,overwrite");
+    fails(folder, "label show model:path=@disk", "there is no label");
+    fails(folder, "label erase model:path=@disk,overwrite", "there is no label");
+    assert_eq!(json(folder, "info model:path=@disk")["label"], false);
+}
+
+#[test]
+fn a_label_is_not_for_every_device() {
+    let folder = labelled(&["disk"]);
+    let folder = folder.path();
+    fails(folder, "label create model:size=32MiB", "gone when this command ends");
+    fails(folder, "label create model:store=null,size=32MiB", "gone when this command ends");
+    fails(folder, "label create model:path=@small,size=1MiB", "a label needs");
+    fails(folder, "label show model:path=@none", "creates no file");
+    fails(folder, "label create model:path=@new,size=32MiB --alignment 1000", "alignment is 1000: it must be");
+    assert!(!folder.join("small").exists() && !folder.join("new").exists());
+    let other = "--node 00000000-0000-0000-0000-000000000009";
+    let before = fs::read(folder.join("disk")).unwrap();
+    for line in ["label erase", "label repair", "label create --replace"] {
+        fails(folder, &format!("{line} model:path=@disk,overwrite {other}"), "belongs to node");
+    }
+    fails(
+        folder,
+        &format!("segment create kv --device model:path=@disk,overwrite --size 4MiB {other}"),
+        "belongs to node",
+    );
+    assert!(fs::read(folder.join("disk")).unwrap() == before);
+}
+
+#[test]
+fn what_does_not_know_segments_does_not_write_over_them() {
+    let folder = labelled(&["disk"]);
+    let folder = folder.path();
+    fs::write(folder.join("in"), [1; 4096]).unwrap();
+    let before = fs::read(folder.join("disk")).unwrap();
+    for line in ["write --offset 8MiB --input @in", "bench --mode write --requests 10", "replay --slots 8 --device"] {
+        fails(folder, &format!("{line} model:path=@disk,overwrite"), "has a label, which would be overwritten");
+    }
+    assert!(fs::read(folder.join("disk")).unwrap() == before);
+    prints(folder, "bench model:path=@disk --mode read --requests 10");
+}
+
+#[test]
+fn what_is_foreign_is_shown_and_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut bytes = vec![0; 32 << 20];
+    bytes[..6].copy_from_slice(b"LUKS\xBA\xBE");
+    bytes[6..8].copy_from_slice(&[0, 1]);
+    fs::write(folder.join("disk"), &bytes).unwrap();
+    let found = json(folder, "info model:path=@disk");
+    assert!(found["foreign_contents"][0].as_str().unwrap().contains("LUKS"), "{found}");
+    for more in ["", " --replace"] {
+        fails(folder, &format!("label create model:path=@disk,overwrite{more}"), "is not written, for it holds LUKS");
+    }
+    fs::write(folder.join("in"), [1; 4096]).unwrap();
+    fails(folder, "write model:path=@disk,overwrite --offset 0 --input @in", "is not written, for it holds LUKS");
+    assert!(fs::read(folder.join("disk")).unwrap() == bytes);
+}
+
+#[test]
+fn a_segment_lives_on_one_device() {
+    let folder = labelled(&["disk"]);
+    let folder = folder.path();
+    let (on, to) = ("--device model:path=@disk", "--device model:path=@disk,overwrite");
+    let made = json(folder, &format!("segment create kv {to} --size 4MiB --durability flush"));
+    assert_eq!((&made["capacity_bytes"], &made["durability"]), (&(4 << 20).into(), &"flush".into()));
+    fails(folder, &format!("segment create kv {to} --size 4MiB"), "there is a segment kv already");
+    fails(folder, &format!("segment create other {to} --size 1GiB"), "are free on device");
+    fails(folder, &format!("segment create other {to} --size 1000"), "capacity is 1000: it must be a multiple");
+    fails(folder, &format!("segment create other {to} --size 1MiB --chunk 64KiB"), "--chunk is for a stripe");
+    fails(folder, &format!("segment create other {on} --size 1MiB"), "says `overwrite`");
+    fails(folder, &format!("segment show other {on}"), "there is no segment 'other'");
+
+    prints(folder, &format!("segment link kv @marker {on}"));
+    let marker = fs::metadata(folder.join("marker")).unwrap();
+    assert_eq!((marker.len(), marker.permissions().mode() & 0o777), (4 << 20, 0o444));
+
+    prints(folder, &format!("segment resize kv {to} --size 8MiB"));
+    assert_eq!(json(folder, &format!("segment link kv @marker {on}"))["replaced"], true);
+    assert_eq!(fs::metadata(folder.join("marker")).unwrap().len(), 8 << 20);
+    prints(folder, &format!("segment rename kv cache {to}"));
+    let shown = json(folder, &format!("segment show cache {on}"));
+    assert_eq!((&shown["uuid"], &shown["generation"]), (&made["uuid"], &3.into()));
+    let list = prints(folder, &format!("segment list {on}"));
+    assert!(list.starts_with("name   capacity") && list.contains("cache  8MiB      flush"), "{list}");
+
+    prints(folder, &format!("segment delete cache {to}"));
+    fails(folder, &format!("segment delete cache {to}"), "there is no segment 'cache'");
+    assert_eq!(json(folder, &format!("segment list {on}"))["segments"], Value::Array(Vec::new()));
+    prints(folder, &format!("segment create other {to} --size 4MiB"));
+    fails(folder, &format!("segment link other @marker {on}"), "is the marker of segment 'kv'");
+}
+
+#[test]
+fn a_segment_is_striped_over_several_devices() {
+    let folder = labelled(&["a", "b", "c"]);
+    let folder = folder.path();
+    let on = "--device model:path=@a --device model:path=@b --device model:path=@c";
+    let to = on.replace("--device model:path=@", "--device model:overwrite,path=@");
+    fails(folder, &format!("segment create wide {to} --size 6MiB"), "add --chunk");
+    fails(folder, &format!("segment create wide {to} --size 6000KiB --chunk 128KiB"), "a multiple of the chunk");
+    fails(
+        folder,
+        "segment create wide --device model:overwrite,path=@a --device model:overwrite,path=@a --chunk 4KiB --size 6MiB",
+        "in use by",
+    );
+    let made = json(folder, &format!("segment create wide {to} --size 6MiB --chunk 128KiB"));
+    assert_eq!((&made["members"], &made["chunk_bytes"]), (&3.into(), &131_072.into()));
+    prints(folder, &format!("segment resize wide {to} --size 7MiB"));
+    prints(folder, &format!("segment rename wide broad {to}"));
+    let shown = json(folder, &format!("segment show broad {on}"));
+    assert_eq!((&shown["uuid"], &shown["capacity_bytes"]), (&made["uuid"], &(7 << 20).into()));
+    prints(folder, &format!("segment link broad @marker {on}"));
+    assert_eq!(fs::metadata(folder.join("marker")).unwrap().len(), 7 << 20);
+
+    let two = "--device model:path=@a --device model:path=@b";
+    fails(folder, &format!("segment show broad {two}"), "of its 3 members these are missing: 2");
+    let list = json(folder, &format!("segment list {two}"));
+    assert_eq!(list["not_opened"][0]["name"], "broad");
+    fails(folder, "segment delete broad --device model:overwrite,path=@a", "is incomplete");
+
+    prints(folder, &format!("segment delete broad {to}"));
+    assert_eq!(json(folder, &format!("segment list {on}"))["segments"], Value::Array(Vec::new()));
+}
