@@ -8,8 +8,8 @@
 //! - [`Server`] serves any function over a socket, whose DMA goes through any
 //!   [`AddressSpace`](crate::dma::AddressSpace): in tests, the model in a process of its own.
 //!
-//! Below both: [`wire`] is the messages as plain data, [`version`] what is said of both ends' limits, [`socket`] moves
-//! whole messages with deadlines, [`mapping`] maps what the other side's descriptors lead to. Neither end trusts the
+//! Below both: `wire` is the messages as plain data, `version` what is said of both ends' limits, `socket` moves
+//! whole messages with deadlines, `mapping` maps what the other side's descriptors lead to. Neither end trusts the
 //! other: a length is checked before it is used, and what cannot be a message ends the connection.
 //!
 //! Both ends share these, so a mistake in them could cancel out; the tests set each end against the crate `vfio_user`

@@ -384,7 +384,7 @@ fn switch_slot_off(port: &Path) -> io::Result<()> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-/// Whether a file of the host holds what [`whole_bar`] leaves: pieces from `seed` on.
+/// Whether a file of the host holds what `whole_bar` leaves: pieces from `seed` on.
 ///
 /// # Errors
 /// [`Ending::Failed`] with the first piece that does not.

@@ -44,7 +44,9 @@ proptest! {
         for (part, time) in percentiles {
             let nearest = nines.iter().map(|(nines, on_curve)| ((1.0 - 10f64.powf(-nines) - part).abs(), on_curve));
             let (distance, on_curve) = nearest.min_by(|one, other| one.0.total_cmp(&other.0)).unwrap();
-            prop_assert!(distance > 1e-12 || *on_curve == time, "{} {:?} {:?}", part, on_curve, time);
+            // Of times longer than are told apart only the longest is exact, and only the curve ends in it.
+            let told_apart = time.as_nanos() < u128::from(LONGEST_NS);
+            prop_assert!(distance > 1e-12 || !told_apart || *on_curve == time, "{} {:?} {:?}", part, on_curve, time);
         }
         let in_range = |range: &LatencyRange, value: u64| {
             let value = value.clamp(1, LONGEST_NS) as f64;
