@@ -1,11 +1,10 @@
 //! What a label says of one segment.
 
-use std::fmt;
-
 use thiserror::Error;
 use uuid::Uuid;
 
 use super::Extent;
+pub use crate::segment::Durability;
 
 /// The most bytes of a segment's name.
 pub const NAME_BYTES: usize = 120;
@@ -43,28 +42,6 @@ pub(super) fn check_name(name: &str, most: usize) -> Result<(), NameError> {
         return Err(NameError::Character { name: name.to_owned() });
     }
     Ok(())
-}
-
-/// What it takes for a write to a segment to be COMPLETED.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// The controller's word.
-    #[default]
-    None,
-    /// Every write has FUA.
-    Fua,
-    /// A Flush that was submitted after the write's completion.
-    Flush,
-}
-
-impl fmt::Display for Durability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "none",
-            Self::Fua => "fua",
-            Self::Flush => "flush",
-        })
-    }
 }
 
 /// A segment's part in a striped set.

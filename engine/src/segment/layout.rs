@@ -1,5 +1,7 @@
 //! Where a segment's bytes are said to lie: the plain description that a label gives, before anything is checked.
 
+use std::fmt;
+
 use thiserror::Error;
 
 use crate::MAX_DEVICES;
@@ -15,6 +17,16 @@ pub enum Durability {
     Fua,
     /// It waits for a Flush that was submitted after its completion; one Flush serves all that wait.
     Flush,
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Fua => "fua",
+            Self::Flush => "flush",
+        })
+    }
 }
 
 /// Consecutive logical blocks of a namespace.
