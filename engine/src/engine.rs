@@ -3,14 +3,14 @@
 mod device;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use crossbeam_queue::ArrayQueue;
 use tentpeg_driver::controller::{ControllerConfig, ControllerError, RecoveryCounters};
 use tentpeg_driver::dma::{Access, DmaSpace, HostMemory};
-use tentpeg_driver::model::{Faults, ModelCounters, Violation};
+use tentpeg_driver::model::{Faults, Model, ModelCounters, Violation};
 use tentpeg_driver::spec::identify::Oncs;
 use tentpeg_driver::spec::log::SmartLog;
 use thiserror::Error;
@@ -21,9 +21,11 @@ use crate::admission::{RequestError, admit, admit_flush, admit_range};
 use crate::batch::{Batch, SubmitError};
 use crate::blocks::write_zeroes;
 use crate::counters::{EngineCounters, SharedCounters};
-use crate::device::{Device, DeviceInfo, Devices, Held, OpenError, SharedDevice, lock};
+use crate::device::{Device, DeviceInfo, Held, OpenError, SharedDevice, lock};
 use crate::lane::{Closing, Inbox, Lane, LaneThread, Port, PortParts};
 use crate::memory::{Memory, MemoryError, Registered};
+use crate::opening::{self, DeviceSource, NotOpened, OpenOptions};
+use crate::ownership::TakenOver;
 use crate::planning::Ground;
 use crate::planning::spread::{Means, Zeroes};
 use crate::progress::Progress;
@@ -86,6 +88,10 @@ struct Opened {
     counters: Arc<SharedCounters>,
     /// Tells a lane that was not given back.
     closing: Arc<Closing>,
+    /// What a model had seen when it was opened.
+    before: ModelCounters,
+    /// Who has taken it over, once somebody has.
+    taken_over: Arc<OnceLock<TakenOver>>,
 }
 
 /// Open devices with their lanes.
@@ -97,6 +103,7 @@ pub struct Engine {
     space: Arc<DmaSpace>,
     lanes: Vec<LaneThread>,
     segments: Arc<[Segment]>,
+    not_opened: Vec<NotOpened>,
     registered: Arc<ArcSwap<Registered>>,
     /// Held while the set of registered memory changes.
     registering: Mutex<()>,
@@ -107,13 +114,15 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Opens the one device that `uri` names, with a lane in a thread of its own, and its whole as one segment. For
-    /// several devices, and other segments, see [`Devices`].
+    /// Opens the one device that `uri` names, with a lane in a thread of its own, and the segments of its label; where it
+    /// has none, and nothing foreign, its whole as one segment. It becomes this node's, if it may be written. For several
+    /// devices, for reading only, and for taking a device over see [`open_devices`](Self::open_devices).
     ///
     /// # Errors
     /// [`OpenError`]; nothing is left open, and no file is created, then.
     pub fn open(uri: &str, config: EngineConfig) -> Result<Self, OpenError> {
-        Ok(Self::open_whole(uri, config, LaneMode::Thread)?.0)
+        let options = OpenOptions { config, ..OpenOptions::default() };
+        Ok(opening::open(vec![uri.into()], options)?.0)
     }
 
     /// Opens the one device that `uri` names, with a lane that the caller drives: nothing moves but in its
@@ -122,27 +131,41 @@ impl Engine {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_caller_driven(uri: &str, config: EngineConfig) -> Result<(Self, Lane), OpenError> {
-        let (engine, lane) = Self::open_whole(uri, config, LaneMode::CallerDriven)?;
+        let options = OpenOptions { config, lanes: LaneMode::CallerDriven, ..OpenOptions::default() };
+        let (engine, lane) = opening::open(vec![uri.into()], options)?;
         Ok((engine, lane.unwrap_or_else(|| Lane::new(Vec::new()))))
     }
 
-    fn open_whole(uri: &str, config: EngineConfig, mode: LaneMode) -> Result<(Self, Option<Lane>), OpenError> {
-        let mut devices = Devices::new(mode, config);
-        devices.open(uri)?;
-        // A model has no label: the one segment is the whole of it.
-        let whole = devices.whole("whole");
-        devices.start(whole)
+    /// Opens devices, with the segments that their labels have, and gives the lane, where the caller is to drive it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_devices<S: Into<DeviceSource>>(
+        devices: impl IntoIterator<Item = S>,
+        options: OpenOptions,
+    ) -> Result<(Self, Option<Lane>), OpenError> {
+        opening::open(devices.into_iter().map(Into::into).collect(), options)
     }
 
     /// Makes an engine of devices that are open.
     pub(crate) fn start(
-        opened: Vec<Device>,
+        mut opened: Vec<Device>,
         layouts: Vec<SegmentLayout>,
+        not_opened: Vec<NotOpened>,
         mode: LaneMode,
         config: EngineConfig,
     ) -> Result<(Self, Option<Lane>), OpenError> {
         let traits: Vec<DeviceTraits> = opened.iter().map(Device::traits).collect();
-        let segments: Arc<[Segment]> = segment::open_all(layouts, &traits)?.into();
+        let segments: Arc<[Segment]> = match segment::open_all(layouts, &traits) {
+            Ok(segments) => segments.into(),
+            Err(error) => {
+                for device in &mut opened {
+                    // The error is what these segments are.
+                    let _ = device.release();
+                }
+                return Err(error.into());
+            }
+        };
         let max_batches = config.max_batches.clamp(1, MAX_BATCHES);
         // A layout names a device, so there is one.
         let Some(space) = opened.first().map(|device| Arc::clone(device.space())) else {
@@ -160,6 +183,8 @@ impl Engine {
                 inbox: Arc::new(ArrayQueue::new(max_batches)),
                 counters: Arc::default(),
                 closing: Arc::default(),
+                taken_over: Arc::default(),
+                before: held.model.as_ref().map(Model::counters).unwrap_or_default(),
                 device: SharedDevice::default(),
                 info: info.clone(),
             };
@@ -173,6 +198,8 @@ impl Engine {
                 inbox: Arc::clone(&shared.inbox),
                 counters: Arc::clone(&shared.counters),
                 closing: Arc::clone(&shared.closing),
+                taken_over: Arc::clone(&shared.taken_over),
+                name: info.name.clone(),
                 segments: Arc::clone(&segments),
                 registered: Arc::clone(&registered),
                 unaligned_reads: segments.iter().any(|segment| segment.layout.unaligned_reads),
@@ -187,6 +214,7 @@ impl Engine {
             space,
             lanes: Vec::new(),
             segments,
+            not_opened,
             registered,
             registering: Mutex::default(),
             live_batches: Arc::default(),
@@ -234,6 +262,16 @@ impl Engine {
     /// The segments that requests can name.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
+    }
+
+    /// Stripes on the devices that are not served, each with the reason, such as which members are missing.
+    pub fn not_opened(&self) -> &[NotOpened] {
+        &self.not_opened
+    }
+
+    /// Who has taken a device over from this engine, if anybody has: the first such device.
+    pub fn taken_over(&self) -> Option<&TakenOver> {
+        self.devices.iter().find_map(|opened| opened.taken_over.get())
     }
 
     /// Allocates host memory and registers it with the devices.
@@ -362,9 +400,9 @@ impl Engine {
         self.devices().map(|device| device.counters()).fold(EngineCounters::default(), EngineCounters::plus)
     }
 
-    /// What the first device, a model, has seen of it.
+    /// What the devices that are models have seen of it, all together.
     pub fn model_counters(&self) -> Option<ModelCounters> {
-        self.first().model_counters()
+        self.devices().filter_map(EngineDevice::model_counters).reduce(ModelCounters::plus)
     }
 
     /// What the host last said when it failed the store of a model, such as `the file disk.img: No space left on device`; `None`: it
@@ -444,8 +482,10 @@ impl Opened {
             return stopped;
         };
         if port.drain(drain_timeout) {
+            // While the controller can still be told.
+            let released = if port.may_issue() { device.release(port.pair()) } else { Ok(()) };
             let deleted = device.controller.delete_queue_pair(port.pair());
-            return device.shutdown().and(deleted);
+            return device.shutdown().and(deleted).and(released);
         }
         // Commands that do not end: the end of the controller's reach ends them, and only then are their tasks told.
         let ended = device.controller.stop_reach();

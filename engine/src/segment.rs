@@ -3,13 +3,15 @@
 //! A segment is bytes from 0 to its capacity, and a map that says on which device each of its blocks lies. Layouts come
 //! from outside ([`SegmentLayout`]); what they say is checked here, once, before anything is served.
 
+pub(crate) mod extent;
 mod layout;
 mod map;
 
 use tentpeg_driver::queue::Limits;
 
+pub use extent::BlockExtent;
 pub(crate) use layout::check_disjoint;
-pub use layout::{BlockExtent, Durability, LayoutError, MemberLayout, SegmentLayout};
+pub use layout::{Durability, LayoutError, MemberLayout, SegmentLayout};
 pub(crate) use map::{Piece, SegmentMap};
 
 use crate::SegmentId;

@@ -150,6 +150,7 @@ fn finish(result: Result<Report, impl Error>, json: bool, page: Option<&Path>, b
         Ok(report) => report,
         Err(error) => return fail(&error.to_string()),
     };
+    report.note.iter().for_each(|note| say(&format!("note: {note}")));
     let mut printed = print(&if json { report.json() } else { report.table() });
     if let Some(path) = page {
         let written = write_page(path, &report, began);

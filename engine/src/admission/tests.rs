@@ -20,7 +20,7 @@ fn limits(lbads: u8, nsze: u64) -> Limits {
 
 /// A segment of `blocks` that starts at block `first_lba` of a namespace that goes on behind it.
 fn segment(id: u64, lbads: u8, first_lba: u64, blocks: u64, writable: bool) -> Segment {
-    let extent = BlockExtent { slba: first_lba, blocks };
+    let extent = BlockExtent::new(first_lba, blocks).unwrap();
     let mut layout = SegmentLayout::whole("test", 0, blocks);
     layout.members[0].extents = vec![extent];
     open(id, layout, lbads, first_lba.saturating_add(blocks).saturating_add(1000), writable)
@@ -201,9 +201,9 @@ proptest! {
                 prop_assert_eq!((admitted.head.opcode(), admitted.length), (opcode, length));
                 prop_assert_eq!(admitted.head.segment() as u64 + 1, target_id);
                 prop_assert_eq!(admitted.iova.get(), home.iova.get() + (source - home.address));
-                let byte = (u128::from(admitted.slba) - u128::from(extent.slba)) << segment.lba_shift;
+                let byte = (u128::from(admitted.slba) - u128::from(extent.slba())) << segment.lba_shift;
                 prop_assert_eq!(byte, offset);
-                prop_assert!(u128::from(admitted.slba) + (long >> segment.lba_shift) <= u128::from(extent.slba) + u128::from(extent.blocks));
+                prop_assert!(u128::from(admitted.slba) + (long >> segment.lba_shift) <= u128::from(extent.slba()) + u128::from(extent.blocks()));
             }
             (Err(_), None, _) => {}
             (outcome, expected, _) => prop_assert!(false, "{:?}: {:?}, but the reference says {:?}", request, outcome, expected),
@@ -213,7 +213,7 @@ proptest! {
 
 /// A stripe of three, two blocks of 512 a chunk, opened for unaligned reads.
 fn striped() -> Segment {
-    let members = (0..3).map(|device| MemberLayout { device, extents: vec![BlockExtent { slba: 10, blocks: 8 }] });
+    let members = (0..3).map(|device| MemberLayout { device, extents: vec![BlockExtent::new(10, 8).unwrap()] });
     let layout = SegmentLayout {
         members: members.collect(),
         chunk: 1024,

@@ -25,6 +25,12 @@ pub enum FileStoreError {
         /// The path.
         path: PathBuf,
     },
+    /// It does not exist, and was to be read.
+    #[error("{} does not exist, and what is opened for reading is not created: name a file that exists", path.display())]
+    Absent {
+        /// The path.
+        path: PathBuf,
+    },
     /// It exists with another length.
     #[error("{} has {length} bytes, but size={size} was asked for: leave size away, or name the file's own", path.display())]
     OtherSize {

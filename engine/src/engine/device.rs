@@ -7,6 +7,7 @@ use tentpeg_driver::spec::log::SmartLog;
 use super::Opened;
 use crate::counters::EngineCounters;
 use crate::device::{DeviceInfo, Held, lock};
+use crate::ownership::TakenOver;
 
 /// A device of an open engine.
 #[derive(Clone, Copy)]
@@ -25,9 +26,14 @@ impl<'a> EngineDevice<'a> {
         self.opened.counters.read()
     }
 
-    /// What a model has seen.
+    /// Who has taken it over from this engine, if anybody has.
+    pub fn taken_over(self) -> Option<&'a TakenOver> {
+        self.opened.taken_over.get()
+    }
+
+    /// What a model has seen of the engine; not what it saw while it was opened.
     pub fn model_counters(self) -> Option<ModelCounters> {
-        self.model(Model::counters)
+        self.model(Model::counters).map(|counters| counters.since(self.opened.before))
     }
 
     /// What the host last said when it failed the store of a model.

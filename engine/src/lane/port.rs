@@ -5,8 +5,8 @@
 //! request's error. Here is the way of transfers; whatever else there is goes by `special`.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -27,6 +27,7 @@ use crate::clock::Clock;
 use crate::counters::{LaneCounters, SharedCounters};
 use crate::device::SharedDevice;
 use crate::memory::Registered;
+use crate::ownership::TakenOver;
 use crate::planning::spread::Means;
 use crate::planning::{self, Cursor, Ground, MAX_EXTENTS, Step};
 use crate::segment::{Durability, Segment};
@@ -56,6 +57,9 @@ pub(crate) struct PortParts {
     pub(crate) inbox: Inbox,
     pub(crate) counters: Arc<SharedCounters>,
     pub(crate) closing: Arc<Closing>,
+    /// Where it says who has taken the device over, and what that is called.
+    pub(crate) taken_over: Arc<OnceLock<TakenOver>>,
+    pub(crate) name: String,
     pub(crate) segments: Arc<[Segment]>,
     pub(crate) registered: Arc<ArcSwap<Registered>>,
     /// Whether a segment was opened for unaligned reads.
@@ -128,7 +132,7 @@ impl Port {
             counters: LaneCounters::default(),
             shared_counters: parts.counters,
             closing: parts.closing,
-            watch: Watch::new(device, clock),
+            watch: Watch::new(device, clock, parts.name, parts.taken_over),
         })
     }
 
@@ -140,12 +144,12 @@ impl Port {
     /// One turn. Whether there was anything to do.
     #[inline]
     pub(super) fn turn(&mut self) -> bool {
-        if !self.closing.is_open() || self.watch.is_removed() {
+        if !self.closing.is_open() || !self.watch.is_on() {
             return self.turn_without_controller();
         }
         let taken = self.take_in();
         let ended = self.complete();
-        let planned = self.plan();
+        let planned = if self.watch.is_on() { self.plan() } else { 0 };
         if planned > 0 {
             self.pair.ring();
         }
@@ -159,14 +163,16 @@ impl Port {
         busy
     }
 
-    /// The turn of a port whose engine closes, or whose controller was given up: nothing may be issued any more, and no
-    /// task can be told before the controller has stopped (invariant 7).
+    /// The turn of a port whose engine closes, whose controller was given up, or whose device is another host's: nothing
+    /// may be issued any more, and no task can be told before the controller has stopped or its commands have ended
+    /// (invariant 7).
     #[cold]
     fn turn_without_controller(&mut self) -> bool {
-        if self.closing.is_finished() || self.watch.is_removed() {
+        if self.closing.is_finished() || self.watch.has_ended() {
             self.abandon();
+            return false;
         }
-        false
+        self.closing.is_open() && self.turn_in_conflict()
     }
 
     /// Gives the controller the processor.
@@ -220,8 +226,8 @@ impl Port {
 
     /// Reads completions, ends tasks, and lets go of batches that have no more work.
     #[inline]
-    fn complete(&mut self) -> usize {
-        let Self { pair, ground, active, alone, free_places, special, .. } = self;
+    pub(super) fn complete(&mut self) -> usize {
+        let Self { pair, ground, active, alone, free_places, special, watch, .. } = self;
         let lane = ground.lane;
         let ended = pair.poll(COMPLETIONS_A_TURN, |Completion { token, status, .. }| {
             if !token.flags.is_empty() {
@@ -235,7 +241,7 @@ impl Port {
                 for index in token.indices() {
                     end_part(&entry.batch, lane, index, Outcome::SUCCESS);
                 }
-            } else if !again(entry, token, Some(status), alone) {
+            } else if watch.sees_conflict(status) || !again(entry, token, Some(status), alone) {
                 fail(&entry.batch, lane, token, status);
             }
             if entry.is_done() {
@@ -380,10 +386,10 @@ impl Port {
     /// nothing any more.
     pub(crate) fn abandon(&mut self) {
         self.take_in();
-        let lane = self.ground.lane;
+        let (lane, outcome) = (self.ground.lane, self.watch.outcome());
         for share in self.shares.take_all() {
             if let Some(Some(active)) = self.active.get(share.place as usize) {
-                end_share(&active.batch, lane, share.task, Outcome::LOST);
+                end_share(&active.batch, lane, share.task, outcome);
             }
         }
         for active in self.active.iter_mut().filter_map(Option::take) {
@@ -394,11 +400,11 @@ impl Port {
                 let Some(task) = active.batch.task(index) else { break };
                 match task.work() {
                     Work::Transfer(transfer) if transfer.head.lane() == lane && !task.state().0.is_terminal() => {
-                        task.give_up(Outcome::LOST);
+                        task.give_up(outcome);
                         active.batch.count_ended(lane, false);
                     }
                     Work::Spread(spread) if index >= unplanned && spread.lanes.contains(lane) => {
-                        end_share(&active.batch, lane, index, Outcome::LOST);
+                        end_share(&active.batch, lane, index, outcome);
                     }
                     _ => {}
                 }
@@ -413,6 +419,11 @@ impl Port {
         self.special.clear();
         // None of them will be told of again.
         drop(self.durable.interrupted());
+    }
+
+    /// Whether the controller is there, and the device this host's.
+    pub(crate) fn may_issue(&self) -> bool {
+        self.watch.is_on()
     }
 
     /// The queue pair, to be deleted.

@@ -88,7 +88,7 @@ impl Shape {
     /// A segment in two extents on device 0, one on device 1, and a stripe over all three.
     pub(super) fn layouts(&self, durability: Durability) -> Vec<SegmentLayout> {
         let Self { part, gap, chunk, lba_size, .. } = *self;
-        let place = |place: u64| BlockExtent { slba: place * (part + gap), blocks: part };
+        let place = |place: u64| BlockExtent::new(place * (part + gap), part).expect("a shape has blocks");
         let layout = |name: &str, members: Vec<(usize, Vec<u64>)>| SegmentLayout {
             durability,
             unaligned_reads: true,

@@ -28,7 +28,7 @@ fn a_life_of_a_segment() {
     let free = label.free_blocks();
     let made = reopened(&mut device).segment("kv").unwrap().clone();
     assert_eq!((made.uuid, made.generation, made.capacity, made.durability), (uuid, 1, 5, Durability::Fua));
-    assert_eq!(made.extents, [Extent::new(512, 16).unwrap()], "behind the scratch extent, a whole unit");
+    assert_eq!(made.extents, [BlockExtent::new(512, 16).unwrap()], "behind the scratch extent, a whole unit");
 
     label.resize_segment(&mut device, "kv", 17 * BLOCK).unwrap();
     label.rename_segment(&mut device, "kv", "cache").unwrap();
@@ -120,7 +120,7 @@ fn as_many_segments_as_there_can_be() {
             generation: u64::MAX,
             durability: Durability::None,
             capacity: 1,
-            extents: vec![Extent::new(2048 + at, 1).unwrap()],
+            extents: vec![BlockExtent::new(2048 + at, 1).unwrap()],
             stripe: None,
         }));
     }
