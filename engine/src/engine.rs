@@ -20,7 +20,7 @@ pub use device::EngineDevice;
 use crate::admission::{RequestError, admit, admit_flush, admit_range};
 use crate::batch::{Batch, SubmitError};
 use crate::blocks::write_zeroes;
-use crate::counters::{EngineCounters, SharedCounters};
+use crate::counters::{EngineCounters, LaneCounters, SharedCounters};
 use crate::device::{Device, DeviceInfo, Held, OpenError, SharedDevice, lock};
 use crate::lane::{Closing, Inbox, Lane, LaneThread, Port, PortParts};
 use crate::memory::{Memory, MemoryError, Registered};
@@ -88,8 +88,8 @@ struct Opened {
     counters: Arc<SharedCounters>,
     /// Tells a lane that was not given back.
     closing: Arc<Closing>,
-    /// What a model had seen when it was opened.
-    before: ModelCounters,
+    /// What its pair had done, and a model had seen, when it was opened.
+    before: (EngineCounters, ModelCounters),
     /// Who has taken it over, once somebody has.
     taken_over: Arc<OnceLock<TakenOver>>,
 }
@@ -179,15 +179,17 @@ impl Engine {
             let (means, zeroes) = means(&info, &held).map_err(failed)?;
             let volatile = info.controller.vwc.present();
             let ground = Ground { lane, nsid: info.nsid, limits: info.limits, volatile };
-            let shared = Opened {
+            let mut shared = Opened {
                 inbox: Arc::new(ArrayQueue::new(max_batches)),
                 counters: Arc::default(),
                 closing: Arc::default(),
                 taken_over: Arc::default(),
-                before: held.model.as_ref().map(Model::counters).unwrap_or_default(),
+                before: (EngineCounters::default(), held.model.as_ref().map(Model::counters).unwrap_or_default()),
                 device: SharedDevice::default(),
                 info: info.clone(),
             };
+            shared.counters.publish(&LaneCounters::default(), pair.counters(), pair.anomalies().total());
+            shared.before.0 = shared.counters.read();
             let port = Port::new(PortParts {
                 pair,
                 ground,

@@ -21,9 +21,9 @@ impl<'a> EngineDevice<'a> {
         &self.opened.info
     }
 
-    /// What its lane has done there; as of its last turn.
+    /// What its lane has done there, not what opening did; as of its last turn.
     pub fn counters(self) -> EngineCounters {
-        self.opened.counters.read()
+        self.opened.counters.read().since(self.opened.before.0)
     }
 
     /// Who has taken it over from this engine, if anybody has.
@@ -33,7 +33,7 @@ impl<'a> EngineDevice<'a> {
 
     /// What a model has seen of the engine; not what it saw while it was opened.
     pub fn model_counters(self) -> Option<ModelCounters> {
-        self.model(Model::counters).map(|counters| counters.since(self.opened.before))
+        self.model(Model::counters).map(|counters| counters.since(self.opened.before.1))
     }
 
     /// What the host last said when it failed the store of a model.

@@ -33,10 +33,12 @@ fn a_life_of_a_segment() {
     label.resize_segment(&mut device, "kv", 17 * BLOCK).unwrap();
     label.rename_segment(&mut device, "kv", "cache").unwrap();
     label.rename_segment(&mut device, "cache", "cache").unwrap();
+    label.set_durability(&mut device, "cache", Durability::Flush).unwrap();
     let now = reopened(&mut device);
     let segment = now.segment("cache").unwrap();
-    assert_eq!((segment.uuid, segment.generation, segment.capacity), (uuid, 4, 17));
-    assert_eq!((segment.extents.len(), now.segments().count(), now.sequence()), (1, 1, 5));
+    assert_eq!((segment.uuid, segment.generation, segment.capacity), (uuid, 5, 17));
+    assert_eq!(segment.durability, Durability::Flush);
+    assert_eq!((segment.extents.len(), now.segments().count(), now.sequence()), (1, 1, 6));
     assert_eq!(label.free_blocks(), free - 16);
 
     label.delete_segment(&mut device, "cache").unwrap();
