@@ -58,7 +58,6 @@ mod tests {
     use std::fs;
     use std::time::Duration;
 
-    use super::*;
     use crate::{Engine, EngineConfig, OpCode, Request, TransferState};
 
     #[test]
@@ -73,7 +72,7 @@ mod tests {
         let memory = engine.allocate_memory(4096).unwrap();
         memory.view().write(0, &[7; 4096]);
         let batch = engine.allocate_batch(16).unwrap();
-        let request = |block| Request {
+        let request = |block: u64| Request {
             opcode: OpCode::Write,
             source: memory.address(),
             target_id: segment,

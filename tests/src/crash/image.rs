@@ -85,6 +85,13 @@ impl Image {
         Ok(segments)
     }
 
+    /// Opens the label for changes, as a child would.
+    pub(super) fn open_for_changes(&self) -> Result<(), String> {
+        let mut device = Administration::open(&self.uri(true, None)).map_err(text)?;
+        device.change(&Self::node()?).map_err(text)?;
+        device.close().map_err(text)
+    }
+
     /// Reads all that `segments` hold, without a cache, and calls `see` with the number of the segment, its block, and
     /// the words there.
     pub(super) fn read(

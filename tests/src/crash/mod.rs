@@ -143,7 +143,8 @@ fn run_image(options: &Options, seed: u64, rounds: u64, counters: &mut Counters)
         until_killed(process, &mut dice, &mut reference, counters)?;
         look(&image, &mut reference, counters)?;
     }
-    Ok(())
+    // What was left by the children before it each has opened so.
+    image.open_for_changes()
 }
 
 /// Which records count towards a kill.
