@@ -85,7 +85,7 @@ pub struct Failure {
     /// What does not hold.
     pub what: String,
     /// What the run did and met until then.
-    pub counters: Counters,
+    pub counters: Box<Counters>,
 }
 
 impl fmt::Display for Failure {
@@ -103,7 +103,8 @@ impl fmt::Display for Failure {
 pub fn run(options: &Options) -> Result<Counters, Failure> {
     let mut counters = Counters::default();
     let mut seed = options.seed;
-    let failure = |seed, rounds, what, counters: &Counters| Failure { seed, rounds, what, counters: counters.clone() };
+    let failure =
+        |seed, rounds, what, counters: &Counters| Failure { seed, rounds, what, counters: Box::new(counters.clone()) };
     while counters.rounds < options.rounds {
         let rounds = ROUNDS_OF_AN_IMAGE.min(options.rounds - counters.rounds);
         counters.images += 1;

@@ -163,7 +163,7 @@ impl Reference {
     }
 
     fn begin(&mut self, task: Begin, submitted: Moment) -> Result<(), String> {
-        let forgotten = self.mistake == Some(Mistake::ForgetsAWrite) && task.number % 20 == 0;
+        let forgotten = self.mistake == Some(Mistake::ForgetsAWrite) && task.number.is_multiple_of(20);
         if task.work != Work::Flush && !forgotten {
             self.writers.insert(task.number, task.segment);
             let tenant = self.tenant(task.segment)?;
