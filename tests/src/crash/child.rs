@@ -45,7 +45,7 @@ pub(super) struct Order {
     pub(super) mistake: Option<Mistake>,
 }
 
-/// Lives as `order` says, which is that of [`Order`] in JSON; returns when there is nobody left to be killed by.
+/// Lives as `order` says, in the JSON that the parent gives it; returns when there is nobody left to be killed by.
 pub fn live(order: &str) {
     let lived = serde_json::from_str(order).map_err(text).and_then(|order: Order| Child::new(order).live());
     let last = lived.map_or_else(Record::Failed, |()| Record::Done);
