@@ -10,6 +10,7 @@ mod file_store;
 mod held;
 mod info;
 mod model;
+mod serial;
 
 use std::io::ErrorKind;
 use std::sync::Arc;

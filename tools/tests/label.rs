@@ -230,7 +230,7 @@ fn a_segment_lives_on_one_device() {
     fails(folder, &format!("segment check @marker {on}"), "which does not exist: remove it");
     assert_eq!(json(folder, &format!("segment list {on}"))["segments"], Value::Array(Vec::new()));
     prints(folder, &format!("segment create other {to} --size 4MiB"));
-    fails(folder, &format!("segment link other @marker {on}"), "is the marker of segment 'kv'");
+    fails(folder, &format!("segment link other @marker {on}"), "is the marker of segment 'cache'");
 }
 
 #[test]
