@@ -1,4 +1,4 @@
-use tentpeg_engine::label::Extent;
+use tentpeg_engine::BlockExtent;
 
 use super::*;
 use crate::chaos::blocks::word;
@@ -12,7 +12,7 @@ fn entry(number: u128, durability: Durability) -> SegmentEntry {
         generation: 1,
         durability,
         capacity: BLOCKS,
-        extents: vec![Extent::new(10 * number as u64, BLOCKS).unwrap()],
+        extents: vec![BlockExtent::new(10 * number as u64, BLOCKS).unwrap()],
         stripe: None,
     }
 }
