@@ -4,8 +4,10 @@ mod data;
 mod failures;
 mod life;
 mod order;
+mod priorities;
 mod recovery;
 mod segments;
+mod unregister;
 
 use std::path::Path;
 
