@@ -46,6 +46,11 @@ impl Bench {
         Request { opcode, source: self.memory.address() + memory, target_id: SegmentId(1), target_offset, length }
     }
 
+    /// Reads of single blocks of 4,096 bytes that never join: each is of the block before.
+    fn descending(&self, count: u64) -> Vec<Request> {
+        (0..count).rev().map(|block| self.read(block % 16 * 4096, block * 4096, 4096)).collect()
+    }
+
     fn submit(&self, requests: &[Request]) -> Batch {
         let batch = self.engine.allocate_batch(requests.len() as u32).unwrap();
         self.engine.submit(&batch, requests).unwrap();

@@ -6,11 +6,6 @@ use Priority::{High, Low, Medium};
 
 const BLOCK: u64 = 4096;
 
-/// Reads of single blocks that never join.
-fn descending(bench: &Bench, count: u64) -> Vec<Request> {
-    (0..count).rev().map(|block| bench.read(block % 16 * BLOCK, block * BLOCK, BLOCK)).collect()
-}
-
 fn submit(bench: &Bench, priority: Priority, requests: &[Request]) -> Batch {
     let options = BatchOptions { capacity: requests.len() as u32, priority, ..BatchOptions::default() };
     let batch = bench.engine.allocate_batch_with(options).unwrap();
@@ -71,9 +66,9 @@ fn few_commands_of_low_priority_are_before_one_of_high() {
 fn no_priority_starves() {
     for entries in [2, 5, 33, 256] {
         let mut bench = Bench::open("model:size=64MiB,store=null", entries, 16 * BLOCK as usize);
-        let high = submit(&bench, High, &descending(&bench, 10_000));
-        let medium = submit(&bench, Medium, &descending(&bench, 400));
-        let low = submit(&bench, Low, &descending(&bench, 400));
+        let high = submit(&bench, High, &bench.descending(10_000));
+        let medium = submit(&bench, Medium, &bench.descending(400));
+        let low = submit(&bench, Low, &bench.descending(400));
         run_until(&mut bench.lane, |_| medium.overall().is_finished() && low.overall().is_finished());
         assert!(!high.overall().is_finished(), "{entries} entries: they had to wait for all of it");
         bench.run();
@@ -88,7 +83,7 @@ fn no_priority_starves() {
 #[test]
 fn what_is_more_urgent_ends_first() {
     let mut bench = Bench::open("model:size=64MiB,store=null", 8, 16 * BLOCK as usize);
-    let batches = [Low, Medium, High].map(|priority| submit(&bench, priority, &descending(&bench, 500)));
+    let batches = [Low, Medium, High].map(|priority| submit(&bench, priority, &bench.descending(500)));
     let mut order = Vec::new();
     run_until(&mut bench.lane, |lane| {
         for (batch, priority) in batches.iter().zip([Low, Medium, High]) {
@@ -105,8 +100,8 @@ fn what_is_more_urgent_ends_first() {
 #[test]
 fn a_cancel_reaches_what_waits_for_its_turn() {
     let mut bench = Bench::open("model:size=64MiB,store=null", 8, 16 * BLOCK as usize);
-    let high = submit(&bench, High, &descending(&bench, 1000));
-    let low = submit(&bench, Low, &descending(&bench, 1000));
+    let high = submit(&bench, High, &bench.descending(1000));
+    let low = submit(&bench, Low, &bench.descending(1000));
     bench.lane.turn();
     low.cancel();
     run_until(&mut bench.lane, |_| low.overall().is_finished());

@@ -13,14 +13,10 @@ use TransferState::{Canceled, Completed, Failed, Invalid};
 
 const BLOCK: u64 = 4096;
 
-fn descending(bench: &Bench, count: u64) -> Vec<Request> {
-    (0..count).rev().map(|block| bench.read(block % 16 * BLOCK, block * BLOCK, BLOCK)).collect()
-}
-
 #[test]
 fn what_was_issued_runs_to_its_end_and_what_was_not_is_given_up() {
     let mut bench = Bench::open("model:size=1MiB", 4, 16 * BLOCK as usize);
-    let batch = bench.submit(&descending(&bench, 10));
+    let batch = bench.submit(&bench.descending(10));
     bench.lane.turn();
     let Bench { engine, mut lane, memory } = bench;
     engine.unregister_memory_with(memory, &mut lane);
@@ -52,7 +48,7 @@ fn a_task_that_was_begun_is_not_given_up() {
 #[test]
 fn the_try_form_refuses_and_changes_nothing() {
     let mut bench = Bench::open("model:size=1MiB", 4, 16 * BLOCK as usize);
-    let batch = bench.submit(&descending(&bench, 10));
+    let batch = bench.submit(&bench.descending(10));
     bench.lane.turn();
     let memory = bench.memory.clone();
     let error = bench.engine.try_unregister_memory_with(memory, &mut bench.lane).unwrap_err();
@@ -64,7 +60,7 @@ fn the_try_form_refuses_and_changes_nothing() {
         bench.engine.try_unregister_memory_with(error.memory, &mut bench.lane).map_err(|error| error.tasks),
         Ok(())
     );
-    let refused = bench.submit(&descending(&bench, 1));
+    let refused = bench.submit(&bench.descending(1));
     assert_eq!(states(&refused), [Invalid]);
     bench.run();
     bench.close();
@@ -175,7 +171,7 @@ fn a_controller_or_a_lane_that_is_gone_is_not_waited_for() {
     let (engine, lane) = Engine::open_caller_driven("model:size=1MiB", config).unwrap();
     let memory = engine.allocate_memory(16 * BLOCK as usize).unwrap();
     let mut bench = Bench { engine, lane, memory };
-    let batch = bench.submit(&descending(&bench, 10));
+    let batch = bench.submit(&bench.descending(10));
     bench.lane.turn();
     bench.engine.faults().unwrap().arm(At::Now, Life::AllOnes { dma_turns: 0 });
     let memory = bench.memory.clone();
