@@ -7,6 +7,7 @@
 mod file_store;
 mod info;
 mod model;
+mod serial;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -62,4 +62,4 @@ pub use lanes::MAX_DEVICES;
 pub use memory::{Memory, MemoryError, MemoryInUse};
 pub use request::{OpCode, Request, SegmentId, TransferState, TransferStatus};
 pub use segment::{BlockExtent, Durability, LayoutError, MemberLayout, Segment, SegmentLayout};
-pub use uri::{DeviceUri, ModelUri, StoreUri, UriError};
+pub use uri::{CacheUri, DeviceUri, ModelUri, StoreUri, UriError};

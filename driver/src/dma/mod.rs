@@ -23,6 +23,8 @@ mod region_table;
 mod view;
 
 pub use address_space::{Access, AddressSpace, DmaSpace, MapError, RegisterError};
+#[cfg(test)]
+pub(crate) use allocator::{APERTURE, MSI_WINDOW};
 pub use allocator::{AllocateError, FreeError, IovaAllocator};
 pub use host_memory::{HostMemory, HostMemoryError, PageSize, Pages};
 pub use iova::{Iova, IovaRange};

@@ -45,7 +45,8 @@ impl Shape {
             ready_delay: dice.below(4) as u32,
             flr: dice.percent(80),
             volatile_write_cache: volatile,
-            cache_simulation: volatile.then(|| CacheConfig { blocks: dice.pick(&[16, 64, 1000]) as u32 }),
+            cache_simulation: volatile
+                .then(|| CacheConfig { blocks: dice.pick(&[16, 64, 1000]) as u32, write_back: None }),
             io_commands: IoCommandsConfig {
                 write_zeroes: dice.percent(70),
                 write_zeroes_deallocate: dice.percent(50),

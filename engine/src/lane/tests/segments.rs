@@ -26,7 +26,7 @@ fn small() -> ModelConfig {
 }
 
 fn cached() -> ModelConfig {
-    ModelConfig { cache_simulation: Some(CacheConfig { blocks: 1000 }), ..small() }
+    ModelConfig { cache_simulation: Some(CacheConfig { blocks: 1000, write_back: None }), ..small() }
 }
 
 /// A controller that is gone, or has lost its power, is noticed soon; a command may take its time, as this thread may
