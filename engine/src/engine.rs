@@ -1,6 +1,7 @@
 //! An engine: devices, a lane for each, segments over them, and the memory that requests can name.
 
 mod device;
+mod memory;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -17,12 +18,12 @@ use thiserror::Error;
 
 pub use device::EngineDevice;
 
-use crate::admission::{RequestError, admit, admit_flush, admit_range};
-use crate::batch::{Batch, SubmitError};
+use crate::admission::{Plain, RequestError, admit, admit_flush, admit_range};
+use crate::batch::{Batch, BatchOptions, SubmitError};
 use crate::blocks::write_zeroes;
 use crate::counters::{EngineCounters, LaneCounters, SharedCounters};
 use crate::device::{Device, DeviceInfo, Held, OpenError, SharedDevice, lock};
-use crate::lane::{Closing, Inbox, Lane, LaneThread, Port, PortParts};
+use crate::lane::{Closing, Inbox, Inquiries, Lane, LaneThread, Port, PortParts};
 use crate::memory::{Memory, MemoryError, Registered};
 use crate::opening::{self, DeviceSource, NotOpened, OpenOptions};
 use crate::ownership::TakenOver;
@@ -30,7 +31,7 @@ use crate::planning::Ground;
 use crate::planning::spread::{Means, Zeroes};
 use crate::progress::Progress;
 use crate::segment::{self, DeviceTraits, Segment, SegmentLayout};
-use crate::task::{Operation, Work};
+use crate::task::{Operation, Transfer, Work};
 use crate::{Request, SegmentId};
 
 /// The most batches that can live at a time, whatever is configured.
@@ -85,6 +86,7 @@ struct Opened {
     device: SharedDevice,
     info: DeviceInfo,
     inbox: Inbox,
+    inquiries: Arc<Inquiries>,
     counters: Arc<SharedCounters>,
     /// Tells a lane that was not given back.
     closing: Arc<Closing>,
@@ -107,6 +109,8 @@ pub struct Engine {
     registered: Arc<ArcSwap<Registered>>,
     /// Held while the set of registered memory changes.
     registering: Mutex<()>,
+    /// Held while memory is unregistered.
+    unregistering: Mutex<()>,
     live_batches: Arc<AtomicUsize>,
     max_batches: usize,
     progress: Arc<Progress>,
@@ -181,6 +185,7 @@ impl Engine {
             let ground = Ground { lane, nsid: info.nsid, limits: info.limits, volatile };
             let mut shared = Opened {
                 inbox: Arc::new(ArrayQueue::new(max_batches)),
+                inquiries: Inquiries::open(),
                 counters: Arc::default(),
                 closing: Arc::default(),
                 taken_over: Arc::default(),
@@ -198,6 +203,7 @@ impl Engine {
                 clock: held.clock.clone(),
                 device: Arc::clone(&shared.device),
                 inbox: Arc::clone(&shared.inbox),
+                inquiries: Arc::clone(&shared.inquiries),
                 counters: Arc::clone(&shared.counters),
                 closing: Arc::clone(&shared.closing),
                 taken_over: Arc::clone(&shared.taken_over),
@@ -219,6 +225,7 @@ impl Engine {
             not_opened,
             registered,
             registering: Mutex::default(),
+            unregistering: Mutex::default(),
             live_batches: Arc::default(),
             max_batches,
             progress: Arc::default(),
@@ -297,24 +304,33 @@ impl Engine {
     /// # Errors
     /// [`TooManyBatches`].
     pub fn allocate_batch(&self, capacity: u32) -> Result<Batch, TooManyBatches> {
+        self.allocate_batch_with(BatchOptions::with_capacity(capacity))
+    }
+
+    /// A batch with more than a capacity.
+    ///
+    /// # Errors
+    /// [`TooManyBatches`].
+    pub fn allocate_batch_with(&self, options: BatchOptions) -> Result<Batch, TooManyBatches> {
         let live = self.live_batches.fetch_add(1, Ordering::Relaxed);
         if live >= self.max_batches {
             self.live_batches.fetch_sub(1, Ordering::Relaxed);
             return Err(TooManyBatches { live });
         }
-        Ok(Batch::new(capacity, self.devices.len(), Arc::clone(&self.progress), Arc::clone(&self.live_batches)))
+        Ok(Batch::new(options, self.devices.len(), Arc::clone(&self.progress), Arc::clone(&self.live_batches)))
     }
 
     /// Appends a task for each request, all or none, and hands the batch to the lanes. The index of the first one. A
     /// request that cannot be served becomes a task that is INVALID; [`Batch::refusal`] says why.
     ///
     /// # Errors
-    /// [`SubmitError`] when the batch cannot hold them, or is another engine's.
+    /// [`SubmitError`] when the batch cannot hold them, was freed, or is another engine's.
     #[inline]
     pub fn submit(&self, batch: &Batch, requests: &[Request]) -> Result<u32, SubmitError> {
         let registered = self.registered.load();
-        let works = requests.iter().map(|request| admit(request, &self.segments, &registered.table));
-        self.hand_over(batch, works)
+        let mut plain = Plain::new(&self.segments, &registered.table);
+        let other = |request: &Request| admit(request, &self.segments, &registered.table);
+        self.hand_over(batch, requests, |request| plain.transfer(request), other)
     }
 
     /// Appends a task that makes every write to `segment` durable that has COMPLETED before. Its index.
@@ -326,7 +342,7 @@ impl Engine {
     /// # Errors
     /// As [`submit`](Self::submit).
     pub fn submit_flush(&self, batch: &Batch, target_id: SegmentId) -> Result<u32, SubmitError> {
-        self.hand_over(batch, std::iter::once(admit_flush(target_id, &self.segments)))
+        self.hand_over(batch, &[target_id], |_| None, |target_id| admit_flush(*target_id, &self.segments))
     }
 
     /// Appends a task that has `length` bytes from `target_offset` of a segment read as zeroes; both are multiples of
@@ -370,25 +386,25 @@ impl Engine {
         target_offset: u64,
         length: u64,
     ) -> Result<u32, SubmitError> {
-        let work = admit_range(operation, target_id, target_offset, length, &self.segments);
-        self.hand_over(batch, std::iter::once(work))
+        let admit = |range: &(u64, u64)| admit_range(operation, target_id, range.0, range.1, &self.segments);
+        self.hand_over(batch, &[(target_offset, length)], |_| None, admit)
     }
 
     #[inline]
-    fn hand_over(
+    fn hand_over<R>(
         &self,
         batch: &Batch,
-        works: impl ExactSizeIterator<Item = Result<Work, RequestError>>,
+        requests: &[R],
+        transfer: impl FnMut(&R) -> Option<Transfer>,
+        other: impl Fn(&R) -> Result<Work, RequestError>,
     ) -> Result<u32, SubmitError> {
         // A batch of two engines would have two owners of its progress.
         if !batch.is_counted_in(&self.live_batches) {
             return Err(SubmitError::OtherEngine);
         }
-        let (first, lanes) = batch.append(works)?;
+        let (first, lanes) = batch.append(requests, transfer, other)?;
         for lane in lanes.iter() {
-            if let Some(opened) = self.devices.get(usize::from(lane))
-                && batch.shared.link(lane)
-            {
+            if let Some(opened) = self.devices.get(usize::from(lane)) {
                 // An inbox has room for every batch that lives, and each is in it once at most.
                 let full = opened.inbox.push(Arc::clone(&batch.shared)).is_err();
                 debug_assert!(!full, "more batches than are counted");

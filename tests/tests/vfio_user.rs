@@ -20,7 +20,7 @@ use tentpeg_tests::device_tests::{Ending, NO_ENGINE, ServerProcess, VfioUserTier
 /// The server that the tier starts.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_vfio_user_server");
 /// Tests that want an engine, which has no way to a socket yet.
-const ENGINE_TESTS: usize = 15;
+const ENGINE_TESTS: usize = 35;
 
 #[test]
 fn every_device_test_over_a_socket() {

@@ -30,5 +30,5 @@ pub use host_memory::{HostMemory, HostMemoryError, PageSize, Pages};
 pub use iova::{Iova, IovaRange};
 pub use mover::{MemoryCopy, Mover, MoverError};
 pub use region::{AcceleratorMemory, Backing, Region};
-pub use region_table::{RegionEntry, RegionTable, ResolveError, TableError};
+pub use region_table::{RegionEntry, RegionLookup, RegionTable, ResolveError, TableError};
 pub use view::DmaView;

@@ -173,7 +173,7 @@ proptest! {
     fn nothing_is_admitted_but_what_lies_inside(
         write: bool, source in number(), target_id in 0u64..5, target_offset in number(), length in number(),
         // The last block of the device has a number near 2^52: its offset in bytes is near 2^64.
-        far: bool
+        far: bool, before in number()
     ) {
         let opcode = if write { OpCode::Write } else { OpCode::Read };
         let request = Request { opcode, source, target_id: SegmentId(target_id), target_offset, length };
@@ -195,7 +195,14 @@ proptest! {
         });
         let expected = (in_segment && address % 4 == 0).then_some(home).flatten();
 
-        match (admit(&request, &segments, &table), expected, target) {
+        // Whatever the one before was.
+        let mut plain = Plain::new(&segments, &table);
+        plain.transfer(&Request { source: before, ..GOOD });
+        let admitted = admit(&request, &segments, &table);
+        let transfer = plain.transfer(&request).map(Work::Transfer);
+        prop_assert_eq!(transfer, admitted.ok(), "every segment here is one extent");
+
+        match (admitted, expected, target) {
             (Ok(Work::Transfer(admitted)), Some(home), Some(segment)) => {
                 let extent = segment.layout.members[0].extents[0];
                 prop_assert_eq!((admitted.head.opcode(), admitted.length), (opcode, length));

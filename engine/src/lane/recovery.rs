@@ -14,7 +14,8 @@ use tentpeg_driver::queue::{QueuePair, ReachEnded};
 use tentpeg_driver::spec::status::{Status, StatusCode};
 
 use super::CommandTasks;
-use super::port::{Port, again, end_part};
+use super::ends::{again, end_part};
+use super::port::Port;
 use crate::clock::Clock;
 use crate::device::{Held, SharedDevice, lock};
 use crate::ownership::{NewOwner, TakenOver};
@@ -170,7 +171,7 @@ impl Port {
             let Self { active, alone, ground, .. } = self;
             let Some(Some(entry)) = active.get_mut(token.place as usize) else { continue };
             entry.in_flight -= 1;
-            if !again(entry, token, None, alone) {
+            if !again(&mut entry.in_flight, token, None, alone) {
                 for index in token.indices() {
                     end_part(&entry.batch, ground.lane, index, StatusCode::COMMAND_ABORTED_BY_HOST.status().into());
                 }
@@ -241,7 +242,7 @@ impl Drop for Port {
     fn drop(&mut self) {
         self.take_in();
         if self.is_idle() {
-            return;
+            return self.inquiries.close();
         }
         match &mut *lock(&self.watch.device) {
             Some(device) => {
@@ -256,6 +257,7 @@ impl Drop for Port {
             }
         }
         self.abandon();
+        self.inquiries.close();
     }
 }
 

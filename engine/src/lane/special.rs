@@ -4,7 +4,8 @@ use tentpeg_driver::queue::IoCommand;
 use tentpeg_driver::spec::command::Sqe;
 use tentpeg_driver::spec::status::{Status, StatusCode};
 
-use super::port::{Active, Port, again, end_part, end_share};
+use super::ends::{again, end_part, end_share};
+use super::port::{Active, Port};
 use super::{ATTEMPTS, CommandTasks, Flags};
 use crate::planning::spread::{self, Part};
 use crate::planning::{Cursor, Ground};
@@ -236,7 +237,7 @@ impl Port {
             let Self { active, alone, .. } = self;
             let Some(Some(entry)) = active.get_mut(token.place as usize) else { return };
             entry.in_flight -= 1;
-            if !conflict && again(entry, token, status, alone) {
+            if !conflict && again(&mut entry.in_flight, token, status, alone) {
                 return;
             }
             entry.in_flight += 1;

@@ -186,17 +186,47 @@ impl EngineBench {
     pub fn run(&mut self, requests: &[Request]) -> Result<Batch, Ending> {
         let batch = self.engine.allocate_batch(requests.len() as u32)?;
         self.engine.submit(&batch, requests)?;
-        match &mut self.lane {
-            None => drop(batch.wait(Duration::from_secs(600))?),
-            Some(lane) => {
-                let ended = (0..PATIENCE).any(|_| {
-                    lane.turn();
-                    batch.overall().is_finished()
-                });
-                ensure(ended, || format!("{:?} after {PATIENCE} turns", batch.overall()))?;
-            }
-        }
+        self.wait(&batch)?;
         Ok(batch)
+    }
+
+    /// Waits until all tasks of a batch have ended.
+    ///
+    /// # Errors
+    /// [`Ending::Failed`] when they do not.
+    pub fn wait(&mut self, batch: &Batch) -> Verdict {
+        match self.lane {
+            None => {
+                batch.wait(Duration::from_secs(600))?;
+                Ok(())
+            }
+            Some(_) => self.turn_until(|| batch.overall().is_finished()),
+        }
+    }
+
+    /// Unregisters memory.
+    pub fn unregister(&mut self, memory: Memory) {
+        match &mut self.lane {
+            Some(lane) => self.engine.unregister_memory_with(memory, lane),
+            None => self.engine.unregister_memory(memory),
+        }
+    }
+
+    /// Turns the lane, or looks on as its thread does, until `done`.
+    ///
+    /// # Errors
+    /// [`Ending::Failed`] when that never comes.
+    pub fn turn_until(&mut self, mut done: impl FnMut() -> bool) -> Verdict {
+        let ended = (0..PATIENCE).any(|_| {
+            match &mut self.lane {
+                Some(lane) => {
+                    lane.turn();
+                }
+                None => std::thread::yield_now(),
+            }
+            done()
+        });
+        ensure(ended, || format!("nothing more happens after {PATIENCE} looks"))
     }
 
     /// As [`run`](Self::run); a task that is not COMPLETED in its full length is a failure.

@@ -7,6 +7,7 @@
 //! Tests own what they write: on hardware, a scratch range of a device that may be overwritten.
 
 pub(crate) mod bench;
+mod contract;
 mod identity;
 mod limits;
 mod model;
@@ -130,5 +131,6 @@ pub fn list() -> Vec<DeviceTest> {
     tests.extend(transfers::tests());
     tests.extend(queues::tests());
     tests.extend(limits::tests());
+    tests.extend(contract::tests());
     tests
 }
