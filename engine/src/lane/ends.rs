@@ -79,10 +79,30 @@ impl<'a> Row<'a> {
         alone: &mut VecDeque<CommandTasks>,
     ) {
         *self.in_flight -= 1;
-        if !status.is_success() && !watch.sees_conflict(status) && again(self.in_flight, token, Some(status), alone) {
-            return;
+        if !status.is_success() {
+            return self.command_failed(token, status, watch, alone);
         }
-        let outcome = Outcome::from(status);
+        self.end_tasks(token, Outcome::SUCCESS);
+    }
+
+    /// One more command of it has failed: its tasks are asked for again, or end with its status.
+    // Never: it would be in the way of those that succeed.
+    #[cold]
+    #[inline(never)]
+    fn command_failed(
+        &mut self,
+        token: CommandTasks,
+        status: Status,
+        watch: &mut Watch,
+        alone: &mut VecDeque<CommandTasks>,
+    ) {
+        if watch.sees_conflict(status) || !again(self.in_flight, token, Some(status), alone) {
+            self.end_tasks(token, status.into());
+        }
+    }
+
+    #[inline(always)]
+    fn end_tasks(&mut self, token: CommandTasks, outcome: Outcome) {
         for index in token.indices() {
             if let Some(state) = self.tasks.get(index).and_then(|task| task.part_ended(outcome)) {
                 self.ends.add(state);
