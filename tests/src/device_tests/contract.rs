@@ -463,7 +463,7 @@ fn close_in_flight(tier: &dyn Tier) -> Verdict {
     if let Some(lane) = &mut scene.bench.lane {
         lane.turn();
     }
-    let Scene { bench: EngineBench { engine, lane }, memory, .. } = scene;
+    let Scene { bench: EngineBench { engine, lane, process: _process }, memory, .. } = scene;
     match lane {
         Some(lane) => engine.close_with(lane)?,
         None => engine.close()?,

@@ -25,7 +25,7 @@ use tentpeg_engine::EngineConfig;
 pub use bench::{Bench, EngineBench, Seen, Witness};
 pub use model::ModelTier;
 pub use table::{Outcome, run_all};
-pub use vfio_user::{NO_ENGINE, READY, REFUSED, SEEN, ServerProcess, VfioUserTier, patient_client};
+pub use vfio_user::{READY, REFUSED, SEEN, ServerProcess, VfioUserTier, patient_client};
 
 /// What a test wants of a device; `None` is whatever it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
