@@ -222,10 +222,16 @@ impl Administration {
     /// # Errors
     /// [`AdministrationError`].
     pub fn require_change(&mut self) -> Result<(), AdministrationError> {
+        self.changeable().map(drop)
+    }
+
+    /// The owner so far of a device that may be changed.
+    fn changeable(&mut self) -> Result<Owner, AdministrationError> {
         drop(self.blocks_to_write()?);
         let owner = self.label()?.owner().clone();
         let node = self.node()?;
-        self.require_owner(&owner, &node)
+        self.require_owner(&owner, &node)?;
+        Ok(owner)
     }
 
     /// Makes the device this node's, and opens its label for changes, with the blocks that they are lent. A label that is
@@ -236,8 +242,7 @@ impl Administration {
     /// [`LabelError::Blocks`].
     pub fn change(&mut self) -> Result<(Label, Box<dyn Blocks + '_>), AdministrationError> {
         // Opening for changes may write, so whose it is comes first.
-        self.require_change()?;
-        let former = self.label()?.owner().clone();
+        let former = self.changeable()?;
         let owner = self.claim(&former, Renew::IfTaken)?;
         // From here on no other host can change it; one may have, just before.
         let now = self.label()?.owner().clone();
