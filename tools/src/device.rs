@@ -10,7 +10,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use tentpeg_engine::administration::AdministrationError;
 use tentpeg_engine::label::stripe::SetError;
 use tentpeg_engine::ownership::reservation::Fencing;
 use tentpeg_engine::{
@@ -134,9 +133,6 @@ pub enum DeviceError {
         /// The device.
         uri: String,
     },
-    /// What is on it was not seen, or is not Tentpeg's.
-    #[error(transparent)]
-    Administration(#[from] AdministrationError),
     /// Caller: it has several segments.
     #[error("{device} has several segments: add --segment with one of {segments}")]
     WhichSegment {
