@@ -158,7 +158,9 @@ pub(super) fn find_or_create(
             let size = size.ok_or_else(|| FileStoreError::NoSize { path: path.to_owned() })?;
             let file: File = OpenOptions::new().write(true).create_new(true).open(path).map_err(kernel("create"))?;
             let created = Created { path: path.to_owned(), keep: false };
-            file.set_len(size.0).map_err(kernel("size"))?;
+            let too_large = |_| io::Error::from(io::ErrorKind::FileTooLarge);
+            let sized = i64::try_from(size.0).map_err(too_large).and_then(|_| file.set_len(size.0));
+            sized.map_err(kernel("size"))?;
             let serial = serial::of_file(&file.metadata().map_err(kernel("look at"))?);
             Ok(FileStore { size: size.0, writable: true, serial, created: Some(created) })
         }
@@ -194,6 +196,8 @@ mod tests {
         let path = folder.path().join("store");
         let size = Some(ByteSize(1 << 20));
         assert!(matches!(find_or_create(&path, None, false), Err(FileStoreError::NoSize { .. })));
+        let error = find_or_create(&path, Some(ByteSize(1 << 63)), false).unwrap_err();
+        assert!(error.to_string().ends_with("store: file too large") && !path.exists(), "{error}");
         assert!(!path.exists(), "nothing is written on an error");
         find_or_create(&path, size, false).unwrap().created.unwrap().keep();
         assert_eq!(fs::metadata(&path).unwrap().len(), 1 << 20);
