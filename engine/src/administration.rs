@@ -36,6 +36,8 @@ pub struct Administration {
     device: Option<Device>,
     identity: Identity,
     findings: Option<Findings>,
+    /// Whether it begins with a label that it cannot have any more.
+    remnant: bool,
     foreign: Vec<ForeignContents>,
     /// The name of its lock, where it was locked here.
     lock_name: Option<LockName>,
@@ -95,6 +97,7 @@ impl Administration {
             device: Some(device),
             identity,
             findings: None,
+            remnant: false,
             foreign: Vec::new(),
             lock_name,
             configured: options.node,
@@ -147,14 +150,18 @@ impl Administration {
         self.device_mut().parts().0.smart_log()
     }
 
-    /// Looks at what is on the device.
-    fn look_again(&mut self) -> Result<(), AdministrationError> {
+    /// Looks at what is on the device, which was changed.
+    ///
+    /// # Errors
+    /// [`AdministrationError`] when it does not read.
+    pub fn look_again(&mut self) -> Result<(), AdministrationError> {
         let name = self.name();
         let mut blocks = self.blocks()?;
-        let findings = match label::inspect(&mut *blocks) {
-            Ok(findings) => Some(findings),
-            // Too small for one, say: then there is none.
-            Err(LabelError::Unsuitable { .. }) => None,
+        let (findings, remnant) = match label::inspect(&mut *blocks) {
+            Ok(findings) => (Some(findings), false),
+            // Too small for one, say: then there is none, or what is left of one.
+            Err(LabelError::Unsuitable { .. }) => (None, false),
+            Err(LabelError::Remnant { .. }) => (None, true),
             Err(source) => return Err(AdministrationError::Label { device: name, source }),
         };
         let found = foreign::find(&mut *blocks);
@@ -165,7 +172,7 @@ impl Administration {
             found.retain(|contents| contents.places.iter().any(|at| *at < END || bytes.saturating_sub(*at) <= END));
         }
         drop(blocks);
-        (self.findings, self.foreign) = (findings, found);
+        (self.findings, self.remnant, self.foreign) = (findings, remnant, found);
         Ok(())
     }
 
@@ -201,9 +208,10 @@ impl Administration {
         self.findings.as_ref()
     }
 
-    /// Whether a slot begins as a label does, be it damaged or of a later version.
+    /// Whether a slot begins as a label does, be it damaged or of a later version, or on a namespace that can have none
+    /// any more.
     pub fn has_label(&self) -> bool {
-        self.findings.as_ref().is_some_and(is_label)
+        self.remnant || self.findings.as_ref().is_some_and(is_label)
     }
 
     /// Opens the label for reading.

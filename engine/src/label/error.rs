@@ -6,6 +6,7 @@ use thiserror::Error;
 use uuid::Uuid;
 
 use super::{BlockExtent, End, Identity, NameError, SlotPlace};
+use crate::ByteSize;
 use crate::blocks::BlocksError;
 
 /// What is wrong with a slot that begins as a label does.
@@ -178,8 +179,18 @@ pub enum LabelError {
         /// Bytes of a block.
         block_size: u32,
     },
+    /// Caller: the namespace can have no label any more, and begins with one.
+    #[error(
+        "it begins with a label, and {blocks} blocks of {block_size} bytes can have none: it was made smaller, or reformatted: give it its former size and format back, or zero its first MiB if nobody needs what was on it"
+    )]
+    Remnant {
+        /// Blocks of the namespace.
+        blocks: u64,
+        /// Bytes of a block.
+        block_size: u32,
+    },
     /// Caller: there is no label: all four slots are zeroes.
-    #[error("there is no label: create one")]
+    #[error("there is no label: create one by `tentpeg label create`")]
     Blank,
     /// Caller: there is no label, and there is something else in its place.
     #[error("there is no label, but something else in its place ({0}): see whose it is before you create one")]
@@ -245,7 +256,7 @@ pub enum LabelError {
     },
     /// Caller: the namespace has another size than when the label was made.
     #[error(
-        "the label was made for {label} blocks, and this namespace has {device}: it was resized; `repair` with its new size takes it as it is, if every segment still lies in it"
+        "the label was made for {label} blocks, and this namespace has {device}: it was resized: `tentpeg label repair --resized` takes it as it is, if every segment still lies in it"
     )]
     Resized {
         /// Blocks when the label was made.
@@ -254,13 +265,15 @@ pub enum LabelError {
         device: u64,
     },
     /// Caller: an end of the namespace was overwritten with something that is no label.
-    #[error("the {end} of the namespace was overwritten with something else: see whose it is, then `repair`")]
+    #[error(
+        "the {end} of the namespace was overwritten with something else: see whose it is, then run `tentpeg label repair`"
+    )]
     Overwritten {
         /// Which.
         end: End,
     },
     /// Caller: a label is there already.
-    #[error("there is a label already ({0}): it is only replaced when that is asked for")]
+    #[error("there is a label already ({0}): it is only replaced when that is asked for (`--replace`)")]
     Exists(Findings),
     /// Caller: the label was opened for reading only.
     #[error("the label is open for reading only")]
@@ -313,7 +326,10 @@ pub enum LabelError {
         set: Uuid,
     },
     /// Caller: not enough is free.
-    #[error("{wanted} blocks are wanted, and {free} are free on device {device} in whole units of {alignment} blocks")]
+    #[error(
+        "{} are wanted, and {} are free in whole units of {}",
+        bytes(*wanted, *block_size), bytes(*free, *block_size), bytes(*alignment, *block_size)
+    )]
     NoSpace {
         /// Blocks that are wanted, in whole units.
         wanted: u64,
@@ -321,8 +337,8 @@ pub enum LabelError {
         free: u64,
         /// Blocks of a unit.
         alignment: u64,
-        /// The device.
-        device: Uuid,
+        /// Bytes of a block.
+        block_size: u32,
     },
     /// Caller: the label has no room for more.
     #[error("the label would have {bytes} bytes, of {most}: delete segments, or have fewer extents or members in them")]
@@ -338,4 +354,9 @@ pub enum LabelError {
         /// What.
         what: &'static str,
     },
+}
+
+/// Blocks as people count them.
+fn bytes(blocks: u64, block_size: u32) -> ByteSize {
+    ByteSize(blocks.saturating_mul(block_size.into()))
 }

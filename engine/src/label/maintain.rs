@@ -7,7 +7,7 @@ use super::entry::{OWNER_NAME_BYTES, check_name};
 use super::error::{Finding, Findings};
 use super::open::{Label, check_namespace, clear};
 use super::place::{End, Geometry, SlotPlace};
-use super::slots::{Encoded, Ranks, Slots, Valid};
+use super::slots::{self, Encoded, Ranks, Slots, Valid};
 use super::space::resized;
 use super::{BlockExtent, Identity, LabelError, Owner};
 use crate::blocks::Blocks;
@@ -57,7 +57,7 @@ pub struct Repair {
 /// # Errors
 /// [`LabelError`].
 pub fn inspect(device: &mut dyn Blocks) -> Result<Findings, LabelError> {
-    let geometry = Geometry::of(device)?;
+    let geometry = slots::geometry(device)?;
     Ok(Slots::read(device, geometry)?.findings())
 }
 
@@ -69,7 +69,7 @@ pub fn inspect(device: &mut dyn Blocks) -> Result<Findings, LabelError> {
 /// # Errors
 /// [`LabelError`].
 pub fn create(device: &mut dyn Blocks, new: &NewLabel) -> Result<Label, LabelError> {
-    let geometry = Geometry::of(device)?;
+    let geometry = slots::geometry(device)?;
     let contents = first_contents(geometry, new)?;
     let encoded = Encoded::of(&contents)?;
     let slots = Slots::read(device, geometry)?;
@@ -132,7 +132,7 @@ fn first_contents(geometry: Geometry, new: &NewLabel) -> Result<Contents, LabelE
 /// [`LabelError`]. No label is made up: where no slot is whole, two say different things, or the namespace was replaced
 /// or reformatted, nothing is written. Where a segment no longer lies in the namespace, [`LabelError::Refused`].
 pub fn repair(device: &mut dyn Blocks, identity: &Identity, options: Repair) -> Result<Vec<SlotPlace>, LabelError> {
-    let geometry = Geometry::of(device)?;
+    let geometry = slots::geometry(device)?;
     let slots = Slots::read(device, geometry)?;
     let Valid { contents, bytes } = slots.decide()?.clone();
     let was = contents.geometry;
@@ -200,7 +200,7 @@ fn take_size(
 /// # Errors
 /// [`LabelError`]; [`LabelError::Blank`] or [`LabelError::Foreign`] where there is no label.
 pub fn erase(device: &mut dyn Blocks) -> Result<(), LabelError> {
-    let geometry = Geometry::of(device)?;
+    let geometry = slots::geometry(device)?;
     let slots = Slots::read(device, geometry)?;
     if !slots.any_label() {
         slots.decide()?;

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::contents::Contents;
 use super::entry::{OWNER_NAME_BYTES, SegmentEntry, check_name};
 use super::place::{End, Geometry};
-use super::slots::{Encoded, Ranks, Slots, Valid};
+use super::slots::{self, Encoded, Ranks, Slots, Valid};
 use super::space::free_blocks;
 use super::{BlockExtent, Identity, LabelError, Owner};
 use crate::blocks::Blocks;
@@ -46,7 +46,7 @@ impl Label {
     /// [`LabelError`]: there is no label, it is damaged or of a later version, or the namespace is not the one that it
     /// was made for. Nothing was written then.
     pub fn open(device: &mut dyn Blocks, identity: &Identity, mode: Mode) -> Result<Self, LabelError> {
-        let geometry = Geometry::of(device)?;
+        let geometry = slots::geometry(device)?;
         let slots = Slots::read(device, geometry)?;
         let Valid { contents, bytes } = slots.decide()?.clone();
         check_namespace(&contents, identity, geometry)?;
@@ -71,7 +71,7 @@ impl Label {
     /// # Errors
     /// [`LabelError`]: there is no label, it is damaged or of a later version.
     pub fn read(device: &mut dyn Blocks) -> Result<Self, LabelError> {
-        let geometry = Geometry::of(device)?;
+        let geometry = slots::geometry(device)?;
         let slots = Slots::read(device, geometry)?;
         let contents = slots.decide()?.contents.clone();
         Ok(Self { ranks: slots.ranks(), contents, mode: Mode::ReadOnly, certain: true })

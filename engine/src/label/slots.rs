@@ -131,6 +131,29 @@ impl Slots {
     }
 }
 
+/// The size of a namespace that can have a label.
+///
+/// # Errors
+/// [`LabelError::Remnant`] where it can have none and begins with one, else [`LabelError::Unsuitable`].
+pub(super) fn geometry(device: &mut dyn Blocks) -> Result<Geometry, LabelError> {
+    let (blocks, block_size) = match Geometry::of(device) {
+        Err(LabelError::Unsuitable { blocks, block_size }) => (blocks, block_size),
+        found => return found,
+    };
+    let mut block = vec![0; block_size as usize];
+    let size = u64::from(block_size);
+    // As far as they are there, and begin where a block does.
+    let slots =
+        [0, SLOT_BYTES as u64].into_iter().filter_map(|byte| byte.checked_div(size).filter(|slba| slba * size == byte));
+    for slba in slots.filter(|slba| *slba < blocks) {
+        device.read(slba, &mut block)?;
+        if wire::stated_length(&block).is_some() {
+            return Err(LabelError::Remnant { blocks, block_size });
+        }
+    }
+    Err(LabelError::Unsuitable { blocks, block_size })
+}
+
 fn read_slot(device: &mut dyn Blocks, geometry: Geometry, place: SlotPlace) -> Result<Slot, LabelError> {
     let slot = geometry.slot(place);
     let block_size = geometry.block_size() as usize;

@@ -45,7 +45,8 @@ pub(super) fn resized(
     let mut holes = free(contents);
     let free = holes.iter().map(|hole| hole.blocks()).sum();
     let had = total(extents).unwrap_or(u64::MAX);
-    let no_space = |wanted| LabelError::NoSpace { wanted, free, alignment: unit, device: contents.device };
+    let block_size = contents.geometry.block_size();
+    let no_space = |wanted| LabelError::NoSpace { wanted, free, alignment: unit, block_size };
     let blocks = round_up(capacity, unit).ok_or_else(|| no_space(capacity))?;
     if blocks <= had {
         return Ok(part(extents, 0, blocks));

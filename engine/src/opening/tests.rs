@@ -204,6 +204,22 @@ fn a_label_that_is_damaged_is_an_error_and_stays_as_it_is() {
 }
 
 #[test]
+fn what_became_too_small_for_its_label_is_not_written() {
+    let place = Place::new();
+    place.label("disk");
+    fs::File::options().write(true).open(place.path("disk")).unwrap().set_len(2 * MIB).unwrap();
+    let bytes = place.bytes("disk");
+    for uri in [place.uri("disk"), place.writable("disk")] {
+        assert!(refused([uri], options()).contains("it begins with a label"));
+    }
+    let whole = OpenOptions { scope: Scope::Device, ..options() };
+    assert!(refused([place.writable("disk")], whole.clone()).contains("label"));
+    // All of it can be looked at.
+    drop(engine([place.uri("disk")], whole).unwrap());
+    assert!(place.bytes("disk") == bytes);
+}
+
+#[test]
 fn a_stripe_is_served_whole_or_not_at_all() {
     let place = Place::new();
     let disks = ["a", "b", "c"];

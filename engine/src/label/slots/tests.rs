@@ -2,7 +2,7 @@ use super::*;
 use crate::blocks::memory::MemoryBlocks;
 use crate::label::entry::Record;
 use crate::label::place::END_BYTES;
-use crate::label::{BlockExtent, Identity, Label, Mode, NewLabel, Owner, create, inspect, repair};
+use crate::label::{BlockExtent, Identity, Label, Mode, NewLabel, Owner, create, erase, inspect, repair};
 
 const BLOCKS: u64 = 5 << 20 >> 9;
 const FRONT: SlotPlace = SlotPlace::ALL[0];
@@ -289,6 +289,47 @@ fn every_block_size_has_the_same_bytes() {
         let unsuitable = LabelError::Unsuitable { blocks, block_size };
         assert_eq!(open(&mut device, Mode::ReadOnly), Err(unsuitable.clone()));
         assert_eq!(create(&mut device, &NewLabel::default()).unwrap_err(), unsuitable);
+    }
+}
+
+#[test]
+fn what_is_too_small_now_and_begins_with_a_label_is_known_for_it() {
+    let label = |second: bool| {
+        let mut device = MemoryBlocks::new(1024, 4096);
+        let mut label = create(&mut device, &NewLabel::default()).unwrap();
+        label.set_owner(&mut device, Owner { epoch: 3, ..Owner::default() }).unwrap();
+        let mut slot = vec![0; SLOT_BYTES];
+        device.read(if second { 128 } else { 0 }, &mut slot).unwrap();
+        slot
+    };
+    let (first, second) = (label(false), label(true));
+    // Blocks, bytes of one, the slot that is still there, its byte, and whether it is known.
+    for (blocks, block_size, slot, at, known) in [
+        (512, 4096, &first, 0, true),
+        (512, 4096, &second, 512 << 10, true),
+        (4096, 512, &second, 512 << 10, true),
+        (128, 4096, &first, 0, true),
+        // Here a slot does not begin.
+        (512, 4096, &first, 256 << 10, false),
+        (1 << 10, 131_072, &first, 0, true),
+        (1 << 10, 131_072, &second, 512 << 10, true),
+        // Here it does not begin at a block.
+        (1 << 10, 1 << 20, &second, 512 << 10, false),
+    ] {
+        let mut device = MemoryBlocks::new(blocks, block_size);
+        let mut bytes = vec![0; (at + SLOT_BYTES).next_multiple_of(block_size as usize)];
+        bytes[at..at + SLOT_BYTES].copy_from_slice(slot);
+        device.write(0, &bytes).unwrap();
+        let refused = match known {
+            true => LabelError::Remnant { blocks, block_size },
+            false => LabelError::Unsuitable { blocks, block_size },
+        };
+        device.begin_journal();
+        assert_eq!(open(&mut device, Mode::ReadWrite), Err(refused.clone()), "{blocks} of {block_size}, byte {at}");
+        assert_eq!(inspect(&mut device).unwrap_err(), refused);
+        assert_eq!(erase(&mut device).unwrap_err(), refused);
+        assert_eq!(create(&mut device, &NewLabel { replace: true, ..NewLabel::default() }).unwrap_err(), refused);
+        assert!(device.journal().is_empty());
     }
 }
 

@@ -78,7 +78,9 @@ pub enum SetError {
         missing: Vec<Missing>,
     },
     /// Device: the members' labels say what no crash can leave.
-    #[error("the striped segment {name} is broken: member {index}: {wrong}")]
+    #[error(
+        "the striped segment {name} is broken: member {index}: {wrong}: `tentpeg segment forget` removes what is left of it"
+    )]
     Broken {
         /// The segment.
         name: String,

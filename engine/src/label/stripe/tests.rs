@@ -139,7 +139,9 @@ fn all_is_planned_before_anything_is_written() {
     devices.iter_mut().for_each(MemoryBlocks::begin_journal);
     let refused = with(&mut devices, |members| resize(members, SET, 12 * CHUNK)).unwrap_err();
     assert!(
-        refused.to_string().starts_with(&format!("device {}: 4 blocks are wanted, and 0 are free", uuid(2))),
+        refused
+            .to_string()
+            .starts_with(&format!("device {}: 16KiB are wanted, and 0B are free in whole units of 4KiB", uuid(2))),
         "{refused}"
     );
     assert!(devices.iter().all(|device| device.journal().is_empty()));
