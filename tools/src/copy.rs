@@ -63,7 +63,7 @@ pub enum RangeError {
         block: u64,
     },
     /// It leaves the device.
-    #[error("{length} bytes at {offset} end past the device's {capacity} bytes: {}", match capacity.checked_sub(*offset) {
+    #[error("{length} bytes at {offset} end past the {capacity} bytes that there are: {}", match capacity.checked_sub(*offset) {
         Some(0) | None => format!("the last block is at {}", capacity - block),
         Some(room) => format!("from there on it has {room}"),
     })]
@@ -224,7 +224,7 @@ pub enum CopyError {
         is: u64,
     },
     /// A write that did not come to its end.
-    #[error("{cause}; the device's bytes from {offset} to {end} may have been written in part")]
+    #[error("{cause}; the bytes from {offset} to {end} may have been written in part")]
     Partial {
         /// Where the range starts.
         offset: u64,

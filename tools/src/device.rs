@@ -72,25 +72,65 @@ impl SegmentArgs {
     /// The segment that is meant.
     ///
     /// # Errors
-    /// [`DeviceError::WhichSegment`], [`DeviceError::NoSegment`], [`DeviceError::NotOpened`].
+    /// [`DeviceError::WhichSegment`], [`DeviceError::NotTheOnly`], [`DeviceError::NoSegment`],
+    /// [`DeviceError::NotOpened`].
     pub fn of<'a>(&self, engine: &'a Engine) -> Result<&'a Segment, DeviceError> {
         let segments = engine.segments();
-        let names = || segments.iter().map(|segment| format!("'{}'", segment.layout.name.escape_debug()));
-        let listed = || names().collect::<Vec<_>>().join(", ");
+        let listed = || listed(segments.iter().map(|segment| segment.layout.name.as_str()));
+        let not_opened = engine.not_opened();
         match (&self.segment, segments) {
-            (None, [only]) => Ok(only),
+            // A stripe of which a member was forgotten may have been meant, and is no segment of the engine then.
+            (None, [only]) if not_opened.is_empty() => Ok(only),
+            (None, [_]) => {
+                let reasons: Vec<_> = not_opened.iter().map(|not_opened| not_opened.reason.to_string()).collect();
+                Err(DeviceError::NotTheOnly { segment: listed(), reason: reasons.join("; ") })
+            }
             (None, _) => Err(DeviceError::WhichSegment { device: engine.info().name.clone(), segments: listed() }),
             (Some(name), _) => {
                 if let Some(segment) = segments.iter().find(|segment| segment.layout.name == *name) {
                     return Ok(segment);
                 }
-                Err(match engine.not_opened().iter().find(|not_opened| not_opened.name == *name) {
+                Err(match not_opened.iter().find(|not_opened| not_opened.name == *name) {
                     Some(NotOpened { reason, .. }) => DeviceError::NotOpened(reason.clone()),
                     None => DeviceError::NoSegment { name: name.clone(), segments: listed() },
                 })
             }
         }
     }
+}
+
+/// The most names that a message has.
+const NAMES: usize = 8;
+
+/// Names as a message has them: not all, where there are many.
+fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let more = names.len().saturating_sub(NAMES);
+    let mut names: Vec<_> = names.take(NAMES).map(|name| format!("'{}'", name.escape_debug())).collect();
+    if more > 0 {
+        names.push(format!("and {more} more, which `tentpeg segment list` shows"));
+    }
+    names.join(", ")
+}
+
+/// Refuses devices of which two lie in one file, whatever it is called. Opened for writing, the second would only be told
+/// that the file is in use.
+///
+/// # Errors
+/// [`DeviceError::Open`] of [`OpenError::Twice`].
+pub fn refuse_twice(devices: &[String]) -> Result<(), DeviceError> {
+    for (number, second) in devices.iter().enumerate() {
+        // What cannot be looked at is refused when it is opened.
+        let Some(file) = file_at(second) else { continue };
+        if let Some(first) = devices[..number].iter().find(|first| own_file(first, &file).is_some()) {
+            return Err(OpenError::Twice { first: first.clone(), second: second.clone() }.into());
+        }
+    }
+    Ok(())
+}
+
+fn file_at(uri: &str) -> Option<Metadata> {
+    let parsed: DeviceUri = uri.parse().ok()?;
+    file_of(&parsed)?.0.metadata().ok()
 }
 
 /// What to tell whoever has opened devices that other hosts can use all the same.
@@ -116,7 +156,10 @@ pub enum DeviceError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// Caller: opening it would create a file.
-    #[error("{} does not exist, and `{command}` creates no file: name one that exists, or create it by `tentpeg write`", path.display())]
+    #[error(
+        "{} does not exist, and `{command}` creates no file: name one that exists, or create it by `tentpeg {}`",
+        path.display(), creator(command)
+    )]
     WouldCreate {
         /// The subcommand.
         command: &'static str,
@@ -140,6 +183,14 @@ pub enum DeviceError {
         device: String,
         /// Their names.
         segments: String,
+    },
+    /// Caller: it has one segment that was opened, and others that were not: which is meant is not clear.
+    #[error("{segment} is not the only segment: add --segment with its name, for {reason}")]
+    NotTheOnly {
+        /// The one.
+        segment: String,
+        /// Why the others were not opened.
+        reason: String,
     },
     /// Caller: it has no such segment.
     #[error("there is no segment '{}': there is {segments}", name.escape_debug())]
@@ -166,6 +217,14 @@ pub enum DeviceError {
         /// The device.
         uri: String,
     },
+}
+
+/// The command that creates a file where `command` does not.
+fn creator(command: &str) -> &'static str {
+    match command.split_once(' ') {
+        Some(("label" | "segment", _)) => "label create",
+        _ => "write",
+    }
 }
 
 /// Opens devices that are there already, for reading only: never creates a file.

@@ -105,11 +105,11 @@ fn an_error_is_one_line_and_writes_nothing() {
         ("info /dev/null", "names no device"),
         ("info model:path=/dev/null", "must be a regular file"),
         ("read model:path=@disk --offset 1 --length 4096", "--offset 1B: the device has blocks of 4096 bytes"),
-        ("read model:path=@disk --offset 0 --length 1TiB", "end past the device's 8192 bytes"),
+        ("read model:path=@disk --offset 0 --length 1TiB", "end past the 8192 bytes that there are"),
         ("read model:path=@disk --offset 0 --length 4KiB --output @in", "give --force"),
         ("write model:path=@disk,overwrite --offset 0 --input @in", "give --pad"),
         ("write model:path=@disk --offset 0 --input @in --pad", "add `,overwrite`"),
-        ("write model:path=@new,size=4KiB --offset 0 --input @in --pad", "end past the device's 4096 bytes"),
+        ("write model:path=@new,size=4KiB --offset 0 --input @in --pad", "end past the 4096 bytes that there are"),
         ("bench model:path=@disk --mode write", "add `,overwrite`"),
         ("bench model:path=@new,size=1MiB --block 1KiB", "a multiple of the device's block of 4096 bytes"),
     ] {

@@ -65,6 +65,12 @@ fn a_label_is_made_shown_mended_and_removed() {
     }
     assert!(fs::read(folder.join("disk")).unwrap() == before, "nothing was to be written");
 
+    let marked = json(folder, "label mark model:path=@disk,overwrite --may-be-overwritten true");
+    let slots =
+        marked["slots"].as_array().unwrap().iter().filter(|slot| slot.as_str().unwrap().ends_with("sequence 2"));
+    assert_eq!((slots.count(), &marked["sequence"]), (2, &2.into()), "they are shown as they are now: {marked}");
+    prints(folder, "label create model:path=@disk,overwrite --replace");
+
     // A new label is in one slot at each end.
     let slots = json(folder, "label repair model:path=@disk,overwrite");
     assert_eq!(slots["slots_written"].as_array().unwrap().len(), 2);
@@ -87,6 +93,7 @@ fn a_label_is_not_for_every_device() {
     let folder = labelled(&["disk"]);
     let folder = folder.path();
     fails(folder, "label create model:size=32MiB", "gone when this command ends");
+    fails(folder, "segment list --device model:path=@none", "or create it by `tentpeg label create`");
     fails(folder, "label create model:store=null,size=32MiB", "gone when this command ends");
     fails(folder, "label create model:path=@small,size=1MiB", "a label needs");
     fails(folder, "label show model:path=@none", "creates no file");
@@ -133,7 +140,7 @@ fn what_is_read_and_written_is_a_segment() {
     fails(
         folder,
         "read model:path=@disk --segment a --offset 4MiB --length 4KiB",
-        "end past the device's 4194304 bytes",
+        "end past the 4194304 bytes that there are",
     );
     let whole = run(folder, "read model:path=@disk --whole-device --offset 0 --length 4KiB").stdout;
     assert!(whole.starts_with(b"TENTPEG\0"));
@@ -196,7 +203,7 @@ fn a_segment_lives_on_one_device() {
     let made = json(folder, &format!("segment create kv {to} --size 4MiB --durability flush"));
     assert_eq!((&made["capacity_bytes"], &made["durability"]), (&(4 << 20).into(), &"flush".into()));
     fails(folder, &format!("segment create kv {to} --size 4MiB"), "there is a segment kv already");
-    fails(folder, &format!("segment create other {to} --size 1GiB"), "are free on device");
+    fails(folder, &format!("segment create other {to} --size 1GiB"), "are free in whole units of 1MiB");
     fails(folder, &format!("segment create other {to} --size 1000"), "capacity is 1000: it must be a multiple");
     fails(folder, &format!("segment create other {to} --size 1MiB --chunk 64KiB"), "--chunk is for a stripe");
     fails(folder, &format!("segment create other {on} --size 1MiB"), "says `overwrite`");
@@ -234,6 +241,25 @@ fn a_segment_lives_on_one_device() {
 }
 
 #[test]
+fn names_are_shown_as_they_can_be_seen_and_not_all_of_many() {
+    let folder = labelled(&["disk"]);
+    let folder = folder.path();
+    let (on, to) = ("--device model:path=@disk", "--device model:path=@disk,overwrite");
+    prints(folder, &format!("segment create \u{202e}it's {to} --size 1MiB"));
+    assert!(prints(folder, &format!("segment list {on}")).contains("\n\\u{202e}it\\'s  1MiB"));
+    assert_eq!(json(folder, &format!("segment list {on}"))["segments"][0]["name"], "\u{202e}it's");
+    assert_eq!(json(folder, &format!("segment show \u{202e}it's {on}"))["name"], "\u{202e}it's");
+    let output = run(folder, &format!("segment resize \u{202e}it's {to} --size 2MiB"));
+    let note = String::from_utf8_lossy(&output.stderr);
+    assert!(note.contains("segment link '\u{202e}it'\\''s' FILE --device"), "{note}");
+    for number in 1..=8 {
+        prints(folder, &format!("segment create s{number} {to} --size 4KiB"));
+    }
+    let read = "read model:path=@disk --offset 0 --length 4KiB";
+    fails(folder, read, "'s6', 's7', and 1 more, which `tentpeg segment list` shows");
+}
+
+#[test]
 fn a_segment_is_striped_over_several_devices() {
     let folder = labelled(&["a", "b", "c"]);
     let folder = folder.path();
@@ -244,8 +270,9 @@ fn a_segment_is_striped_over_several_devices() {
     fails(
         folder,
         "segment create wide --device model:overwrite,path=@a --device model:overwrite,path=@a --chunk 4KiB --size 6MiB",
-        "in use by",
+        "name each device once",
     );
+    fails(folder, "segment list --device model:path=@a --device model:path=@a", "name each device once");
     let made = json(folder, &format!("segment create wide {to} --size 6MiB --chunk 128KiB"));
     assert_eq!((&made["members"], &made["chunk_bytes"]), (&3.into(), &131_072.into()));
     prints(folder, &format!("segment resize wide {to} --size 7MiB"));
@@ -271,8 +298,30 @@ fn a_segment_is_striped_over_several_devices() {
     assert!(read.stdout == vec![7; 1 << 20], "{}", String::from_utf8_lossy(&read.stderr));
     let missing = "read model:path=@a --segment broad --offset 0 --length 4KiB";
     fails(folder, missing, "of its 3 members these are missing: 1");
+    // What is left is not taken for what was meant.
+    prints(folder, "segment create plain --device model:overwrite,path=@a --size 1MiB");
+    let unnamed = "write model:overwrite,path=@a --offset 0 --input @in";
+    fails(
+        folder,
+        unnamed,
+        "'plain' is not the only segment: add --segment with its name, for the striped segment broad",
+    );
+    prints(folder, &format!("{unnamed} --segment plain"));
+    prints(folder, "label create model:path=@d,size=32MiB");
+    prints(folder, "segment create broad --device model:overwrite,path=@d --size 1MiB");
+    let mixed = "--device model:overwrite,path=@d --device model:overwrite,path=@a";
+    fails(folder, &format!("segment delete broad {mixed}"), "2 segments are called 'broad'");
+    fails(folder, &format!("segment rename broad plain {mixed}"), "2 segments are called 'broad'");
+    prints(folder, "segment rename broad other --device model:overwrite,path=@d");
+    for taken in ["plain", "broad"] {
+        let refused = format!("there is a segment '{taken}' on these devices already");
+        fails(folder, &format!("segment rename other {taken} {mixed}"), &refused);
+    }
+    assert_eq!(json(folder, "segment list --device model:path=@d")["segments"][0]["name"], "other");
+    prints(folder, &format!("segment delete plain {mixed}"));
 
     fails(folder, &format!("segment forget broad {to}"), "has lost a member: remove it by `tentpeg segment delete`");
+    fails(folder, &format!("segment forget none {to}"), "there is no segment 'none'");
     prints(folder, "segment forget broad --device model:overwrite,path=@c");
     assert_eq!(json(folder, "segment list --device model:path=@c")["not_opened"], Value::Array(Vec::new()));
     fails(folder, &format!("segment delete broad {to}"), "is broken");

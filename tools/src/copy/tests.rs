@@ -142,7 +142,7 @@ fn what_is_wrong_is_named_and_writes_nothing() {
         ("model:path=@disk,overwrite --offset 0 --input @empty --pad", "there is nothing to move"),
         (
             "model:path=@disk,overwrite --offset 60KiB --input @in",
-            "8192 bytes at 61440 end past the device's 65536 bytes: from there on it has 4096",
+            "8192 bytes at 61440 end past the 65536 bytes that there are: from there on it has 4096",
         ),
         ("model:path=@disk,overwrite --offset 64KiB --input @in", "the last block is at 61440"),
         ("model:path=@disk,overwrite --offset 8TiB --input @in", "the last block is at 61440"),
@@ -159,7 +159,7 @@ fn what_is_wrong_is_named_and_writes_nothing() {
         ("model:path=@disk,overwrite --offset 0 --input /dev/zero --length 18446744073709551615 --pad", "end past"),
         ("model:path=@disk --offset 0 --input @in", "add `,overwrite`"),
         ("model:size=1MiB,store=null --offset 0 --input @in", "nothing to write"),
-        ("model:path=@new,size=4KiB --offset 0 --input @in", "8192 bytes at 0 end past the device's 4096 bytes"),
+        ("model:path=@new,size=4KiB --offset 0 --input @in", "8192 bytes at 0 end past the 4096 bytes that there are"),
         ("model:path=@new,size=1MiB --offset 1 --input @in", "--offset 1B"),
         ("model:path=@new --offset 0 --input @in", "name a size"),
         ("disk --offset 0 --input @in", "'disk' names no device"),

@@ -196,6 +196,7 @@ fn mark(args: &MarkArgs) -> Result<Answer, LabelCommandError> {
     let set = label.set_may_be_overwritten(&mut *blocks, args.may_be_overwritten);
     set.map_err(|source| AdministrationError::Label { device: name, source })?;
     drop(blocks);
+    device.look_again()?;
     let answer = with_note(Answer::of(&rows(&device, &label), args.device.json), &device);
     device.close()?;
     Ok(answer)

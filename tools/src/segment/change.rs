@@ -7,10 +7,10 @@ use tentpeg_engine::label::stripe::{self, Member, NewSet, sets};
 use tentpeg_engine::label::{Label, LabelError, NewSegment};
 use tentpeg_engine::link;
 
-use super::find::{Target, one};
+use super::find::{Target, is_named, one};
 use super::{ChangedArgs, CreateArgs, DurabilityArgs, MarkersArgs, RenameArgs, ResizeArgs, SegmentCommandError};
-use crate::device::not_fenced;
-use crate::label::{Answer, open_lasting};
+use crate::device::{not_fenced, refuse_twice};
+use crate::label::{Answer, LabelCommandError, open_lasting};
 use crate::report::{Row, Value};
 
 /// What a change is lent: the labels and their devices, in the order of the command line.
@@ -46,6 +46,7 @@ fn with_labels<R>(
     args: &ChangedArgs,
     change: impl FnOnce(&mut Open<'_, '_>) -> Result<R, SegmentCommandError>,
 ) -> Result<(R, Option<String>), SegmentCommandError> {
+    refuse_twice(&args.named.on.devices).map_err(LabelCommandError::from)?;
     let opened = args.named.on.devices.iter().map(|uri| open_lasting(command, uri, &args.node));
     let mut devices = opened.collect::<Result<Vec<_>, _>>()?;
     // An owner is written into a label only when all of them can be changed.
@@ -99,9 +100,18 @@ pub(super) fn resize(args: &ResizeArgs) -> Result<Answer, SegmentCommandError> {
 
 pub(super) fn rename(args: &RenameArgs) -> Result<Answer, SegmentCommandError> {
     let (name, to) = (&args.changed.named.name, &args.to);
-    marked(&args.markers, "segment rename", &args.changed, to, |open| match open.target(name)? {
-        Target::Plain { device, .. } => open.of_device(device, |label, blocks| label.rename_segment(blocks, name, to)),
-        Target::Striped(set) => Ok(stripe::rename(open.members, set.uuid, to)?),
+    marked(&args.markers, "segment rename", &args.changed, to, |open| {
+        let target = open.target(name)?;
+        // Each label sees to its own names alone.
+        if to != name && is_named(&open.labels(), to) {
+            return Err(SegmentCommandError::NameTaken { name: to.clone() });
+        }
+        match target {
+            Target::Plain { device, .. } => {
+                open.of_device(device, |label, blocks| label.rename_segment(blocks, name, to))
+            }
+            Target::Striped(set) => Ok(stripe::rename(open.members, set.uuid, to)?),
+        }
     })
 }
 
@@ -120,7 +130,11 @@ pub(super) fn forget(args: &ChangedArgs) -> Result<Answer, SegmentCommandError> 
     let name = &args.named.name;
     let ((), note) = with_labels("segment forget", args, |open| {
         let found = sets(&open.labels()).into_iter().find(|found| found.name == *name && found.set.is_err());
-        let found = found.ok_or_else(|| SegmentCommandError::NotLost { name: name.clone() })?;
+        // Where there is none at all, that is what is said.
+        let found = match found {
+            Some(found) => found,
+            None => return open.target(name).and(Err(SegmentCommandError::NotLost { name: name.clone() })),
+        };
         for device in 0..open.members.len() {
             match open.of_device(device, |label, blocks| label.forget_part(blocks, found.uuid)) {
                 Err(SegmentCommandError::Label { source: LabelError::NoSegment { .. }, .. }) | Ok(()) => {}
@@ -169,7 +183,8 @@ fn marked(
         link::refresh(path, &target.marker()).map_err(SegmentCommandError::Marker)?;
     }
     let others = markers.markers.is_empty().then(|| {
-        let devices: String = args.named.on.devices.iter().map(|uri| format!(" --device {uri}")).collect();
+        let devices: String = args.named.on.devices.iter().map(|uri| format!(" --device {}", quoted(uri))).collect();
+        let then = quoted(then);
         format!("markers of the segment are as they were: for each run tentpeg segment link {then} FILE{devices}")
     });
     let note: Vec<_> = not_fenced.into_iter().chain(others).collect();
@@ -188,4 +203,36 @@ fn changed(
         change(open)?;
         open.target(then)
     })
+}
+
+/// A word as a shell takes it for one.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.,:=/+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_one_to_a_shell() {
+        for (word, shown) in [
+            ("kv", "kv"),
+            ("model:path=/tmp/a.img,overwrite", "model:path=/tmp/a.img,overwrite"),
+            ("kv two", "'kv two'"),
+            ("a$b", "'a$b'"),
+            ("it's", r"'it'\''s'"),
+            ("", "''"),
+            ("~", "'~'"),
+            ("ä", "'ä'"),
+        ] {
+            assert_eq!(quoted(word), shown);
+            let echoed = std::process::Command::new("sh").arg("-c").arg(format!("printf %s {shown}")).output().unwrap();
+            assert_eq!(String::from_utf8(echoed.stdout).unwrap(), word);
+        }
+    }
 }

@@ -9,7 +9,8 @@ use tentpeg_engine::link::{self, LinkError, Marker};
 use uuid::Uuid;
 
 use super::{CheckArgs, DevicesArgs, LinkArgs, NamedArgs, SegmentCommandError};
-use crate::label::{Answer, open};
+use crate::device::refuse_twice;
+use crate::label::{Answer, LabelCommandError, open};
 use crate::report::{Row, Value};
 
 /// A segment, as some labels have it.
@@ -84,7 +85,8 @@ impl Target {
 
     pub(super) fn rows(&self) -> Vec<Row> {
         let mut rows = vec![
-            Row::both("name", "name", Value::Text(self.name().to_owned())),
+            Row::json("name", Value::Text(self.name().to_owned())),
+            Row::table("name", Value::Text(shown(self.name()))),
             Row::both("uuid", "UUID", Value::Text(self.uuid().to_string())),
             Row::both("capacity_bytes", "capacity", Value::Bytes(self.capacity())),
             Row::both("durability", "durability", Value::Text(self.durability().to_string())),
@@ -143,7 +145,9 @@ pub(super) fn segments(labels: &[&Label]) -> Segments {
 pub(super) fn one(labels: &[&Label], name: &str, devices: &[String]) -> Result<Target, SegmentCommandError> {
     let Segments { whole, broken } = segments(labels);
     let mut named: Vec<_> = whole.into_iter().filter(|target| target.name() == name).collect();
-    match (named.pop(), named.len()) {
+    // A stripe that cannot be opened may be the one that is meant.
+    let others = broken.iter().filter(|(broken, _)| broken == name).count();
+    match (named.pop(), named.len() + others) {
         (Some(target), 0) => Ok(target),
         (Some(_), others) => Err(SegmentCommandError::Ambiguous { name: name.to_owned(), count: others + 1 }),
         (None, _) => match broken.into_iter().find(|(broken, _)| broken == name) {
@@ -153,8 +157,15 @@ pub(super) fn one(labels: &[&Label], name: &str, devices: &[String]) -> Result<T
     }
 }
 
+/// Whether a segment has this name, be it one that cannot be opened.
+pub(super) fn is_named(labels: &[&Label], name: &str) -> bool {
+    let Segments { whole, broken } = segments(labels);
+    whole.iter().map(Target::name).chain(broken.iter().map(|(name, _)| name.as_str())).any(|other| other == name)
+}
+
 /// Opens the labels of these devices to read them, and closes the devices.
 fn labels(command: &'static str, args: &DevicesArgs) -> Result<Vec<Label>, SegmentCommandError> {
+    refuse_twice(&args.devices).map_err(LabelCommandError::from)?;
     let opened = args.devices.iter().map(|uri| open(command, uri)).collect::<Result<Vec<_>, _>>()?;
     let mut labels = Vec::new();
     for mut device in opened {
@@ -185,10 +196,15 @@ pub(super) fn list(args: &DevicesArgs) -> Result<Answer, SegmentCommandError> {
         let (members, chunk) = target.stripe().unwrap_or((1, 0));
         let chunk = if chunk == 0 { "-".to_owned() } else { ByteSize(chunk).to_string() };
         let capacity = ByteSize(target.capacity()).to_string();
-        [target.name().to_owned(), capacity, target.durability().to_string(), members.to_string(), chunk]
+        [shown(target.name()), capacity, target.durability().to_string(), members.to_string(), chunk]
     }));
     let note = (!broken.is_empty()).then(|| reasons().collect::<Vec<_>>().join("; "));
     Ok(Answer { text: columns(&lines), note })
+}
+
+/// A name as a table has it: what is not seen, or moves what is seen, is written out.
+fn shown(name: &str) -> String {
+    name.escape_debug().to_string()
 }
 
 /// Lines with their columns one below the other.

@@ -219,6 +219,12 @@ pub enum SegmentCommandError {
         /// How many there are.
         count: usize,
     },
+    /// Caller: one of the devices has a segment of the new name.
+    #[error("there is a segment '{}' on these devices already", name.escape_debug())]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
     /// Caller: a stripe without a chunk.
     #[error("{devices} devices make a stripe, which needs a chunk: add --chunk, such as --chunk 128KiB")]
     NoChunk {
