@@ -243,7 +243,7 @@ pub enum LabelError {
         device: Box<Identity>,
     },
     /// Caller: the namespace has another LBA format than when the label was made.
-    #[error("the label was made for blocks of {label_block_size} bytes with {} bytes of metadata and protection type {}, and this namespace has {block_size}, {} and {}: it was reformatted", label.ms, label.pit, device.ms, device.pit)]
+    #[error("the label was made for blocks of {label_block_size} bytes with {} bytes of metadata and protection type {}, and this namespace has {block_size}, {} and {}: it was reformatted, or a model is opened with another `lba`", label.ms, label.pit, device.ms, device.pit)]
     Reformatted {
         /// Bytes of a block when the label was made.
         label_block_size: u32,

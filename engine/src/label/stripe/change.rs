@@ -3,6 +3,7 @@
 use uuid::Uuid;
 
 use super::{Decided, Found, Set, SetError, Step, after, decide, sets};
+use crate::MAX_DEVICES;
 use crate::blocks::Blocks;
 use crate::label::entry::{Durability, MEMBERS, Pending, Record, SegmentEntry, Stripe};
 use crate::label::open::{Prepared, clear};
@@ -45,8 +46,10 @@ type Planned = (Prepared, Vec<BlockExtent>);
 pub fn create(members: &mut [Member<'_>], new: &NewSet) -> Result<Uuid, SetError> {
     let devices: Vec<_> = members.iter().map(|member| member.label.device()).collect();
     let count = devices.len();
-    if !MEMBERS.contains(&count) {
-        let must = format!("{} to {}", MEMBERS.start(), MEMBERS.end());
+    // A label can name more than an engine opens; a set of those could never be.
+    const _: () = assert!(MAX_DEVICES <= *MEMBERS.end());
+    if !(*MEMBERS.start()..=MAX_DEVICES).contains(&count) {
+        let must = format!("{} to {MAX_DEVICES}, which an engine can open", MEMBERS.start());
         return Err(SetError::Argument { argument: "the number of members", value: count as u64, must });
     }
     if let Some(device) =

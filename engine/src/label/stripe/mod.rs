@@ -79,7 +79,7 @@ pub enum SetError {
     },
     /// Device: the members' labels say what no crash can leave.
     #[error(
-        "the striped segment {name} is broken: member {index}: {wrong}: `tentpeg segment forget` removes what is left of it"
+        "the striped segment {name} is broken: member {index}: {wrong}: if nobody needs it, `tentpeg segment forget` removes what is left of it"
     )]
     Broken {
         /// The segment.

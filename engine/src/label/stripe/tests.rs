@@ -9,6 +9,10 @@ const CHUNK: u64 = 8192;
 
 /// Three devices with `data` blocks of 4,096 bytes for segments, on one clock.
 fn three(data: u64) -> Vec<MemoryBlocks> {
+    labelled(3, data)
+}
+
+fn labelled(count: u128, data: u64) -> Vec<MemoryBlocks> {
     let clock = Arc::<AtomicU64>::default();
     let device = |number| {
         let mut device = MemoryBlocks::new(512 + data, 4096).with_clock(Arc::clone(&clock));
@@ -16,7 +20,7 @@ fn three(data: u64) -> Vec<MemoryBlocks> {
         create_label(&mut device, &new).unwrap();
         device
     };
-    (0..3).map(device).collect()
+    (0..count).map(device).collect()
 }
 
 fn uuid(number: u128) -> Uuid {
@@ -83,6 +87,17 @@ fn a_life_of_a_set() {
     with(&mut devices, |members| delete(members, SET)).unwrap();
     assert_eq!(found(&mut devices), []);
     assert!(open(&mut devices).iter().all(|label| label.free_blocks() == 64));
+}
+
+#[test]
+fn a_set_has_no_more_members_than_an_engine_opens() {
+    let mut devices = labelled(65, 4);
+    with(&mut devices, |members| {
+        let refused = create(members, &new(65)).unwrap_err();
+        assert_eq!(refused.to_string(), "the number of members is 65: it must be 2 to 64, which an engine can open");
+        create(&mut members[..64], &new(65)).unwrap();
+    });
+    assert_eq!(whole(&mut devices).parts.len(), 64);
 }
 
 #[test]
