@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use tentpeg_engine::label::stripe::SetError;
-use tentpeg_engine::ownership::reservation::Fencing;
+use tentpeg_engine::ownership::reservation::{Fencing, NotFenced};
 use tentpeg_engine::{
     ByteSize, DeviceInfo, DeviceUri, Engine, Lane, NotOpened, OpenError, OpenOptions, Segment, StoreUri,
 };
@@ -135,11 +135,25 @@ fn file_at(uri: &str) -> Option<Metadata> {
 
 /// What to tell whoever has opened devices that other hosts can use all the same.
 pub fn not_fenced<'a>(devices: impl IntoIterator<Item = &'a DeviceInfo>) -> Option<String> {
-    let told = devices.into_iter().filter_map(|info| match info.ownership?.fencing {
-        Fencing::NotFenced(reason) => Some(format!("{}: {reason}", info.name)),
-        Fencing::Fenced { .. } => None,
-    });
-    let told: Vec<_> = told.collect();
+    let mut reasons: Vec<(NotFenced, Vec<String>)> = Vec::new();
+    for info in devices {
+        let Some(Fencing::NotFenced(reason)) = info.ownership.map(|ownership| ownership.fencing) else { continue };
+        match reasons.iter_mut().find(|(other, _)| *other == reason) {
+            Some((_, names)) => names.push(info.name.clone()),
+            None => reasons.push((reason, vec![info.name.clone()])),
+        }
+    }
+    let told: Vec<_> = reasons
+        .into_iter()
+        .map(|(reason, mut names)| {
+            let more = names.len().saturating_sub(NAMES);
+            names.truncate(NAMES);
+            if more > 0 {
+                names.push(format!("{more} more"));
+            }
+            format!("{}: {reason}", names.join(" and "))
+        })
+        .collect();
     (!told.is_empty()).then(|| told.join("; "))
 }
 

@@ -150,6 +150,8 @@ fn what_is_read_and_written_is_a_segment() {
     assert!(note.starts_with("tentpeg: note: model:") && note.contains("another host is not fenced"), "{note}");
     assert_eq!(read("a"), vec![1; 8192]);
     prints(folder, "replay --device model:path=@disk,overwrite --segment b --slots 8 --block 64KiB --requests 20");
+    let many = "replay --device model:path=@disk,overwrite --segment b --slots 9000 --requests 20";
+    fails(folder, many, "segment 'b' of model:");
     let info = json(folder, "info model:path=@disk");
     assert_eq!((&info["fences_other_hosts"], &info["owner_epoch"]), (&false.into(), &1.into()));
     assert_eq!(info["segments"][0], "a (4MiB, none)");
@@ -275,7 +277,11 @@ fn a_segment_is_striped_over_several_devices() {
     fails(folder, "segment list --device model:path=@a --device model:path=@a", "name each device once");
     let made = json(folder, &format!("segment create wide {to} --size 6MiB --chunk 128KiB"));
     assert_eq!((&made["members"], &made["chunk_bytes"]), (&3.into(), &131_072.into()));
-    prints(folder, &format!("segment resize wide {to} --size 7MiB"));
+    let output = run(folder, &format!("segment resize wide {to} --size 7MiB"));
+    let note = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && note.matches("another host is not fenced").count() == 1, "{note}");
+    assert!(["a,", "b,", "c,"].iter().all(|disk| note.contains(&format!("/{disk}"))), "{note}");
+    fails(folder, &format!("segment resize wide {to} --size 999MiB"), "/a: 330MiB are wanted, and 26MiB are free");
     prints(folder, &format!("segment rename wide broad {to}"));
     let shown = json(folder, &format!("segment show broad {on}"));
     assert_eq!((&shown["uuid"], &shown["capacity_bytes"]), (&made["uuid"], &(7 << 20).into()));

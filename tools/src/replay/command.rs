@@ -110,11 +110,11 @@ pub enum ReplayError {
     Device(#[from] DeviceError),
     /// Caller: the device has no room for the slots.
     #[error(
-        "{uri} has {}, but {} slots of {block} need {}: name a device of at least that size, or give {}",
+        "{uri} has {}, but {} slots of {block} need {}: name one of at least that size, or give {}",
         ByteSize(*capacity), Count(u64::from(*slots)), ByteSize(u64::from(*slots) * block.0), fewer(*capacity, *block)
     )]
     NoRoom {
-        /// The device.
+        /// The device, or the segment and its device.
         uri: String,
         /// Its bytes.
         capacity: u64,
@@ -280,7 +280,9 @@ fn check_room(uri: &str, capacity: u64, geometry: &Geometry) -> Result<(), Repla
 fn check_device(engine: &Engine, segment: &Segment, geometry: &Geometry) -> Result<(), ReplayError> {
     let info = engine.info();
     device::require_bytes("replay", engine)?;
-    check_room(&info.name, segment.capacity, geometry)?;
+    let whole = segment.capacity == info.limits.capacity();
+    let of_it = || format!("segment '{}' of {}", segment.layout.name.escape_debug(), info.name);
+    check_room(&if whole { info.name.clone() } else { of_it() }, segment.capacity, geometry)?;
     device::require_writable(engine, segment)?;
     for (what, least) in [("logical block", segment.lba_size), ("memory page", info.limits.page_size())] {
         if !geometry.page().is_multiple_of(least) {

@@ -3,7 +3,7 @@
 
 use tentpeg_engine::administration::Administration;
 use tentpeg_engine::blocks::Blocks;
-use tentpeg_engine::label::stripe::{self, Member, NewSet, sets};
+use tentpeg_engine::label::stripe::{self, Member, NewSet, SetError, sets};
 use tentpeg_engine::label::{Label, LabelError, NewSegment};
 use tentpeg_engine::link;
 
@@ -37,6 +37,23 @@ impl Open<'_, '_> {
         let Member { label, blocks } = &mut self.members[device];
         change(label, &mut **blocks)
             .map_err(|source| SegmentCommandError::Label { device: self.args.named.on.devices[device].clone(), source })
+    }
+
+    /// A change of a stripe: where a member refuses, it is called by what the command line calls it.
+    fn of_set<T>(
+        &mut self,
+        change: impl FnOnce(&mut [Member<'_>]) -> Result<T, SetError>,
+    ) -> Result<T, SegmentCommandError> {
+        let changed = change(self.members);
+        changed.map_err(|error| {
+            let place = |uuid| self.members.iter().position(|member| member.label.device() == uuid);
+            match error {
+                SetError::Member { device, error } if let Some(at) = place(device) => {
+                    SegmentCommandError::Label { device: self.args.named.on.devices[at].clone(), source: *error }
+                }
+                error => error.into(),
+            }
+        })
     }
 }
 
@@ -82,8 +99,7 @@ pub(super) fn create(args: &CreateArgs) -> Result<Answer, SegmentCommandError> {
         }
         Some(chunk) => {
             let new = NewSet { name: name.clone(), capacity, chunk, durability, ..NewSet::default() };
-            stripe::create(open.members, &new)?;
-            Ok(())
+            open.of_set(|members| stripe::create(members, &new)).map(drop)
         }
     })
 }
@@ -94,7 +110,7 @@ pub(super) fn resize(args: &ResizeArgs) -> Result<Answer, SegmentCommandError> {
         Target::Plain { device, .. } => {
             open.of_device(device, |label, blocks| label.resize_segment(blocks, name, size))
         }
-        Target::Striped(set) => Ok(stripe::resize(open.members, set.uuid, size)?),
+        Target::Striped(set) => open.of_set(|members| stripe::resize(members, set.uuid, size)),
     })
 }
 
@@ -110,7 +126,7 @@ pub(super) fn rename(args: &RenameArgs) -> Result<Answer, SegmentCommandError> {
             Target::Plain { device, .. } => {
                 open.of_device(device, |label, blocks| label.rename_segment(blocks, name, to))
             }
-            Target::Striped(set) => Ok(stripe::rename(open.members, set.uuid, to)?),
+            Target::Striped(set) => open.of_set(|members| stripe::rename(members, set.uuid, to)),
         }
     })
 }
@@ -121,7 +137,7 @@ pub(super) fn durability(args: &DurabilityArgs) -> Result<Answer, SegmentCommand
         Target::Plain { device, .. } => {
             open.of_device(device, |label, blocks| label.set_durability(blocks, name, mode))
         }
-        Target::Striped(set) => Ok(stripe::set_durability(open.members, set.uuid, mode)?),
+        Target::Striped(set) => open.of_set(|members| stripe::set_durability(members, set.uuid, mode)),
     })
 }
 
@@ -152,7 +168,7 @@ pub(super) fn delete(args: &ChangedArgs) -> Result<Answer, SegmentCommandError> 
     let name = &args.named.name;
     let ((), note) = with_labels("segment delete", args, |open| match open.target(name)? {
         Target::Plain { device, .. } => open.of_device(device, |label, blocks| label.delete_segment(blocks, name)),
-        Target::Striped(set) => Ok(stripe::delete(open.members, set.uuid)?),
+        Target::Striped(set) => open.of_set(|members| stripe::delete(members, set.uuid)),
     })?;
     let rows =
         [Row::both("name", "name", Value::Text(name.clone())), Row::both("deleted", "deleted", Value::Flag(true))];
