@@ -166,7 +166,7 @@ fn label(device: &mut Administration) -> Vec<Row> {
         let part = entry.stripe.as_ref().map(|stripe| format!(", member {} of {}", stripe.index, stripe.members.len()));
         format!("{} ({bytes}, {}{})", entry.name.escape_debug(), entry.durability, part.unwrap_or_default())
     };
-    rows.push(Row::both("segments", "segments", Value::Texts(label.segments().map(segment).collect())));
+    rows.extend(texts("segments", "segments", label.segments().map(segment).collect()));
     rows
 }
 
@@ -179,9 +179,13 @@ fn fencing(info: &DeviceInfo) -> [Row; 1] {
 
 /// What somebody else has left on the device.
 pub fn foreign(found: &[ForeignContents]) -> Vec<Row> {
-    let lines: Vec<_> = found.iter().map(ForeignContents::to_string).collect();
-    let shown = if lines.is_empty() { "none".to_owned() } else { lines.join("; ") };
-    vec![Row::table("foreign contents", Value::Text(shown)), Row::json("foreign_contents", Value::Texts(lines))]
+    texts("foreign_contents", "foreign contents", found.iter().map(ForeignContents::to_string).collect())
+}
+
+/// Several texts, of which a table says so where there are none.
+fn texts(key: &'static str, label: &'static str, texts: Vec<String>) -> Vec<Row> {
+    let shown = if texts.is_empty() { "none".to_owned() } else { texts.join("; ") };
+    vec![Row::table(label, Value::Text(shown)), Row::json(key, Value::Texts(texts))]
 }
 
 /// An identifier in hexadecimal; all zeroes is none.

@@ -59,6 +59,8 @@ fn a_label_is_made_shown_mended_and_removed() {
     assert_eq!(shown["device_uuid"], made["device_uuid"]);
     assert!(prints(folder, "label show model:path=@disk").contains("device UUID "));
     assert_eq!(json(folder, "info model:path=@disk")["label"], true);
+    let info = prints(folder, "info model:path=@disk");
+    assert!(info.lines().any(|line| line.starts_with("segments ") && line.ends_with(" none")), "{info}");
     fails(folder, "label create model:path=@disk,overwrite", "there is a label already");
     for command in ["create", "repair", "erase"] {
         fails(folder, &format!("label {command} model:path=@disk"), "says `overwrite`");
