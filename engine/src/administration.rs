@@ -150,6 +150,11 @@ impl Administration {
         self.device_mut().parts().0.smart_log()
     }
 
+    /// What the host last said when it failed the store of a model: why a label was not written, then.
+    pub fn store_error(&self) -> Option<String> {
+        self.device().store_error()
+    }
+
     /// Looks at what is on the device, which was changed.
     ///
     /// # Errors

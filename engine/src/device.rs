@@ -111,6 +111,11 @@ impl Device {
         (&mut self.held.controller, &self.held.namespace, &mut self.pair)
     }
 
+    /// What the host last said when it failed a model's store.
+    pub(crate) fn store_error(&self) -> Option<String> {
+        self.held.model.as_ref().and_then(Model::store_error)
+    }
+
     /// Whether nothing can be on it, so that there is nothing to look at.
     pub(crate) fn is_blank(&self) -> bool {
         self.blank

@@ -290,7 +290,16 @@ fn a_device_whose_file_the_host_fails_says_why() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     fs::File::create(folder.join("disk")).unwrap().set_len(32 << 20).unwrap();
+    for other in ["label", "blank"] {
+        fs::File::create(folder.join(other)).unwrap().set_len(32 << 20).unwrap();
+    }
+    let create = tentpeg(folder, "label create model:path=@label,overwrite").output().unwrap();
+    assert!(create.status.success(), "{}", text(&create.stderr));
     for (line, how) in [
+        ("label create model:path=blank,overwrite", "Write Fault"),
+        ("label repair model:path=label,overwrite", "Write Fault"),
+        ("label mark model:path=label,overwrite --may-be-overwritten true", "Write Fault"),
+        ("segment create kv --device model:path=label,overwrite --size 4KiB", "Write Fault"),
         (
             "write model:path=disk,overwrite --offset 20MiB --input /dev/zero --length 4KiB",
             "may have been written in part",
@@ -301,7 +310,7 @@ fn a_device_whose_file_the_host_fails_says_why() {
         let output = Command::new("bash").args(["-c", &line]).current_dir(folder).output().unwrap();
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{stderr}");
-        assert!(stderr.contains(how) && stderr.contains("the file disk: File too large"), "{stderr}");
+        assert!(stderr.contains(how) && stderr.contains(": File too large"), "{line}: {stderr}");
     }
 }
 

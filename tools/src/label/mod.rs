@@ -99,6 +99,14 @@ pub enum LabelCommandError {
     /// The device or its label.
     #[error(transparent)]
     Administration(#[from] AdministrationError),
+    /// Host: it has failed the file that the device lies in.
+    #[error("{source}; {reason}")]
+    Store {
+        /// What did not succeed.
+        source: AdministrationError,
+        /// What the host says.
+        reason: String,
+    },
 }
 
 /// What is printed.
@@ -154,6 +162,14 @@ pub(crate) fn open_lasting(
     Ok(Administration::open_with(uri, &node.options()).map_err(DeviceError::from)?)
 }
 
+/// What a change of a device gave; where this host has failed the device's file, with that.
+fn told<T>(device: &Administration, changed: Result<T, AdministrationError>) -> Result<T, LabelCommandError> {
+    changed.map_err(|source| match device.store_error() {
+        Some(reason) => LabelCommandError::Store { source, reason },
+        None => source.into(),
+    })
+}
+
 /// Says once that other hosts are not kept from a device that is this node's now.
 pub(crate) fn with_note(answer: Answer, device: &Administration) -> Answer {
     Answer { note: answer.note.or(not_fenced([device.info()])), ..answer }
@@ -165,7 +181,8 @@ fn create(args: &CreateArgs) -> Result<Answer, LabelCommandError> {
     let mut device = opened.map_err(DeviceError::from)?;
     let new =
         NewLabel { alignment: args.alignment.0, scratch: args.scratch.0, replace: args.replace, ..NewLabel::default() };
-    let label = device.create_label(&new)?;
+    let label = device.create_label(&new);
+    let label = told(&device, label)?;
     let answer = with_note(Answer::of(&rows(&device, &label), args.device.json), &device);
     device.close()?;
     Ok(answer)
@@ -181,7 +198,8 @@ fn show(args: &DeviceArgs) -> Result<Answer, LabelCommandError> {
 
 fn repair(args: &RepairArgs) -> Result<Answer, LabelCommandError> {
     let mut device = open_lasting("label repair", &args.device.device, &args.node)?;
-    let written = device.repair_label(Repair { resized: args.resized })?;
+    let written = device.repair_label(Repair { resized: args.resized });
+    let written = told(&device, written)?;
     let written: Vec<_> = written.iter().map(SlotPlace::to_string).collect();
     let shown = if written.is_empty() { "none: each holds the label".to_owned() } else { written.join("; ") };
     let rows = [Row::table("slots written", Value::Text(shown)), Row::json("slots_written", Value::Texts(written))];
@@ -192,10 +210,11 @@ fn repair(args: &RepairArgs) -> Result<Answer, LabelCommandError> {
 fn mark(args: &MarkArgs) -> Result<Answer, LabelCommandError> {
     let mut device = open_lasting("label mark", &args.device.device, &args.node)?;
     let name = device.info().name.clone();
-    let (mut label, mut blocks) = device.change()?;
-    let set = label.set_may_be_overwritten(&mut *blocks, args.may_be_overwritten);
-    set.map_err(|source| AdministrationError::Label { device: name, source })?;
-    drop(blocks);
+    let marked = device.change().and_then(|(mut label, mut blocks)| {
+        let set = label.set_may_be_overwritten(&mut *blocks, args.may_be_overwritten);
+        set.map(|()| label).map_err(|source| AdministrationError::Label { device: name, source })
+    });
+    let label = told(&device, marked)?;
     device.look_again()?;
     let answer = with_note(Answer::of(&rows(&device, &label), args.device.json), &device);
     device.close()?;
@@ -204,7 +223,8 @@ fn mark(args: &MarkArgs) -> Result<Answer, LabelCommandError> {
 
 fn erase(args: &EraseArgs) -> Result<Answer, LabelCommandError> {
     let mut device = open_lasting("label erase", &args.device.device, &args.node)?;
-    device.erase_label()?;
+    let erased = device.erase_label();
+    told(&device, erased)?;
     let rows = [
         Row::both("device", "device", Value::Text(device.info().name.clone())),
         Row::both("erased", "label erased", Value::Flag(true)),

@@ -70,16 +70,26 @@ fn with_labels<R>(
     for device in &mut devices {
         device.require_change()?;
     }
-    let result = {
-        let mut open = devices.iter_mut().map(Administration::change).collect::<Result<Vec<_>, _>>()?;
-        let mut members: Vec<_> =
-            open.iter_mut().map(|(label, blocks)| Member { label, blocks: &mut **blocks }).collect();
-        stripe::settle(&mut members)?;
-        change(&mut Open { members: &mut members, args })
-    }?;
+    let changed = change_open(&mut devices, args, change);
+    let result = changed.map_err(|error| match devices.iter().find_map(Administration::store_error) {
+        Some(reason) => SegmentCommandError::Store { error: Box::new(error), reason },
+        None => error,
+    })?;
     let note = not_fenced(devices.iter().map(Administration::info));
     devices.into_iter().try_for_each(Administration::close)?;
     Ok((result, note))
+}
+
+/// Opens all labels, and makes the change.
+fn change_open<R>(
+    devices: &mut [Administration],
+    args: &ChangedArgs,
+    change: impl FnOnce(&mut Open<'_, '_>) -> Result<R, SegmentCommandError>,
+) -> Result<R, SegmentCommandError> {
+    let mut open = devices.iter_mut().map(Administration::change).collect::<Result<Vec<_>, _>>()?;
+    let mut members: Vec<_> = open.iter_mut().map(|(label, blocks)| Member { label, blocks: &mut **blocks }).collect();
+    stripe::settle(&mut members)?;
+    change(&mut Open { members: &mut members, args })
 }
 
 pub(super) fn create(args: &CreateArgs) -> Result<Answer, SegmentCommandError> {

@@ -197,6 +197,14 @@ pub enum SegmentCommandError {
         /// Why.
         source: LabelError,
     },
+    /// Host: it has failed the file that a device lies in.
+    #[error("{error}; {reason}")]
+    Store {
+        /// What did not succeed.
+        error: Box<SegmentCommandError>,
+        /// What the host says.
+        reason: String,
+    },
     /// The labels of a stripe.
     #[error(transparent)]
     Set(#[from] SetError),
