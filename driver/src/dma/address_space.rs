@@ -57,6 +57,14 @@ pub enum MapError {
         /// The range to be mapped.
         range: IovaRange,
     },
+    /// The kernel does not take memory of another device by what it is mapped as here.
+    #[error(
+        "cannot map {range}: the kernel refuses memory of another device by its mapping in this process, as iommufd does: open the functions through type 1 (module vfio_iommu_type1), or have a kernel from Linux 6.19 on whose driver exports it as a dma-buf that iommufd knows"
+    )]
+    DeviceMemory {
+        /// The range to be mapped.
+        range: IovaRange,
+    },
     /// The functions that shared the space have left it.
     #[error("cannot map {range}: no function is in the address space any more")]
     Detached {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use tentpeg_driver::bus::{PciAddress, Sysfs};
+use tentpeg_driver::vfio::Way;
 use tentpeg_tests::device_tests::{Ending, Tier, list};
 use tentpeg_tests::guest::checks::{self, Functions};
 use tentpeg_tests::guest::report::Writer;
@@ -29,9 +30,10 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Ending> {
     system::mount_all()?;
     system::load_modules(Path::new("/modules"))?;
+    let way = system::way()?;
     let report: File = OpenOptions::new().write(true).open("/dev/ttyS1")?;
     let mut report = Writer::new(report);
-    let prepared = prepare();
+    let prepared = prepare(way);
     report.verdict("controllers and memory are given to VFIO", &prepared.as_ref().map(|_| ()).map_err(Clone::clone))?;
     if let Ok((tier, functions)) = prepared {
         for test in list().iter().chain(&checks::list(&functions)) {
@@ -43,7 +45,7 @@ fn run() -> Result<(), Ending> {
 }
 
 /// Gives every function that is ours to VFIO, and sees what the controllers are.
-fn prepare() -> Result<(VfioTier, Functions), Ending> {
+fn prepare(way: Way) -> Result<(VfioTier, Functions), Ending> {
     let sysfs = Sysfs::system();
     let mut controllers: Vec<PciAddress> = Vec::new();
     for function in sysfs.nvme_functions()? {
@@ -57,7 +59,7 @@ fn prepare() -> Result<(VfioTier, Functions), Ending> {
     let memory = memory.ok_or_else(|| Ending::Failed("no function with shared memory".to_owned()))?;
     Plan::take(&sysfs, &memory)?.run(&sysfs)?;
     let controller = *controllers.first().ok_or_else(|| Ending::Failed("no controller".to_owned()))?;
-    let tier = VfioTier::new(sysfs.clone(), &controllers)?;
+    let tier = VfioTier::new(sysfs.clone(), &controllers, way)?;
     let pulled = *controllers.last().ok_or_else(|| Ending::Failed("no controller".to_owned()))?;
-    Ok((tier, Functions { sysfs, controller, memory: memory.address, bar: SHARED_MEMORY.2, pulled }))
+    Ok((tier, Functions { sysfs, way, controller, memory: memory.address, bar: SHARED_MEMORY.2, pulled }))
 }

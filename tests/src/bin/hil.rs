@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
+use tentpeg_driver::vfio::Way;
 use tentpeg_engine::ByteSize;
 use tentpeg_tests::device_tests::{Ending, ModelTier, Tier, Verdict, list, word};
 use tentpeg_tests::guest::archive::Archive;
@@ -21,9 +22,13 @@ struct Args {
     /// The guest's kernel
     #[arg(long)]
     kernel: PathBuf,
-    /// A folder with the kernel's modules for VFIO, and a file `order` that names them in the order of loading
+    /// A folder with the kernel's modules for VFIO, and a file `order` that names them in the order of loading; none
+    /// where the kernel has them built in
     #[arg(long)]
-    modules: PathBuf,
+    modules: Option<PathBuf>,
+    /// By what the guest opens functions
+    #[arg(long, value_enum, default_value_t = Through::Type1)]
+    way: Through,
     /// The program `guest`, linked statically
     #[arg(long)]
     guest: PathBuf,
@@ -38,13 +43,30 @@ struct Args {
     skips: Option<usize>,
 }
 
+/// By what a guest opens functions.
+#[derive(Clone, Copy, ValueEnum)]
+enum Through {
+    /// Groups in a container of type 1
+    #[value(name = "type1")]
+    Type1,
+    /// Device files in an address space of iommufd
+    Iommufd,
+}
+
+impl From<Through> for Way {
+    fn from(through: Through) -> Self {
+        match through {
+            Through::Type1 => Self::Type1,
+            Through::Iommufd => Self::Iommufd,
+        }
+    }
+}
+
 /// Controllers of the guest: bytes of a block, and MDTS. The first is used with the memory of the other function; the
 /// last is in a slot of its own. QEMU 7.2 fails commands of more than 1,024 pages, so MDTS is neither 0 nor above 9.
 const DRIVES: [(u32, u8); 5] = [(512, 7), (4096, 9), (512, 1), (512, 5), (4096, 7)];
 /// Bytes of a controller that has no more to hold than what tests write.
 const DRIVE_BYTES: u64 = 64 << 20;
-/// The name of the guest's tier.
-const GUEST: &str = "guest, type 1";
 
 /// A row of the table: a test, and how it ended on each tier that ran it.
 struct Row {
@@ -77,7 +99,8 @@ fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
     for (test, verdict) in guest.into_iter().filter(|(name, _)| tests.iter().all(|test| test.name != *name)) {
         rows.push(Row { test, endings: vec![None, None, Some(verdict)] });
     }
-    let tiers: Vec<_> = models.iter().map(Tier::name).chain([GUEST]).collect();
+    let guest = format!("guest, {}", Way::from(args.way));
+    let tiers: Vec<_> = models.iter().map(Tier::name).chain([&*guest]).collect();
     Ok(print(&tiers, &rows, args.skips))
 }
 
@@ -93,7 +116,9 @@ fn in_guest(args: &Args) -> Result<Vec<(String, Verdict)>, Box<dyn Error>> {
     for folder in ["dev", "proc", "sys", "tmp"] {
         archive.directory(folder);
     }
-    archive.folder("modules", &args.modules)?;
+    if let Some(modules) = &args.modules {
+        archive.folder("modules", modules)?;
+    }
     archive.program("init", &fs::read(&args.guest)?);
     fs::write(path("initramfs"), archive.finish())?;
     let mut drives = Vec::new();
@@ -105,6 +130,7 @@ fn in_guest(args: &Args) -> Result<Vec<(String, Verdict)>, Box<dyn Error>> {
     }
     let machine = Machine {
         kernel: args.kernel.clone(),
+        way: args.way.into(),
         initramfs: path("initramfs"),
         drives,
         bar: path("bar"),

@@ -6,6 +6,10 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use tentpeg_driver::vfio::Way;
+
+use super::system::WAY;
+
 /// A controller with one namespace.
 #[derive(Debug, Clone)]
 pub struct Drive {
@@ -22,6 +26,8 @@ pub struct Drive {
 pub struct Machine {
     /// The kernel.
     pub kernel: PathBuf,
+    /// By what its functions are to be opened.
+    pub way: Way,
     /// The archive that holds the guest's userspace.
     pub initramfs: PathBuf,
     /// Its controllers, in the order of their addresses. The last is in a slot of its own.
@@ -46,13 +52,18 @@ impl Machine {
         let words = "-machine q35,kernel-irqchip=split -accel tcg,thread=multi -cpu max -smp 2 -nographic -no-reboot \
                      -nodefaults -serial stdio -device intel-iommu,intremap=on,caching-mode=on";
         let mut arguments: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        let way = match self.way {
+            Way::Type1 => "type1",
+            Way::Iommufd => "iommufd",
+        };
         let append = "console=ttyS0 intel_iommu=on panic=-1 quiet loglevel=4 tsc=reliable no_timer_check";
-        let Self { kernel, initramfs, bar, bar_bytes, report, memory_mib, drives } = self;
+        let append = format!("{append} {WAY}{way}");
+        let Self { kernel, way: _, initramfs, bar, bar_bytes, report, memory_mib, drives } = self;
         arguments.extend(["-m".to_owned(), memory_mib.to_string()]);
         arguments.extend(["-serial".to_owned(), format!("file:{}", report.display())]);
         arguments.extend(["-kernel".to_owned(), kernel.display().to_string()]);
         arguments.extend(["-initrd".to_owned(), initramfs.display().to_string()]);
-        arguments.extend(["-append".to_owned(), append.to_owned()]);
+        arguments.extend(["-append".to_owned(), append]);
         let backend = format!("memory-backend-file,id=bar,size={bar_bytes},share=on,mem-path={}", bar.display());
         arguments.extend(["-object".to_owned(), backend]);
         arguments.extend(["-device".to_owned(), "ivshmem-plain,memdev=bar,addr=4".to_owned()]);

@@ -6,6 +6,11 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
+use tentpeg_driver::vfio::Way;
+
+/// What stands before the way, on the command line of the guest's kernel.
+pub(super) const WAY: &str = "tentpeg.way=";
+
 /// Mounts what sysfs, procfs and devices are looked for in.
 ///
 /// # Errors
@@ -24,11 +29,29 @@ fn mount(kind: &CStr, at: &CStr) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Loads the modules of a folder, in the order that the file `order` in it names them.
+/// What the host says by the kernel's command line: by what functions are to be opened.
+///
+/// # Errors
+/// It says nothing that is known.
+pub fn way() -> io::Result<Way> {
+    let line = fs::read_to_string("/proc/cmdline")?;
+    let said = line.split_whitespace().find_map(|word| word.strip_prefix(WAY));
+    match said {
+        Some("type1") => Ok(Way::Type1),
+        Some("iommufd") => Ok(Way::Iommufd),
+        _ => Err(io::Error::other(format!("no {WAY}type1 or {WAY}iommufd on the kernel's command line: {line}"))),
+    }
+}
+
+/// Loads the modules of a folder, in the order that the file `order` in it names them. A kernel that has all built in
+/// comes without the folder.
 ///
 /// # Errors
 /// The kernel's, with the module.
 pub fn load_modules(folder: &Path) -> io::Result<()> {
+    if !folder.exists() {
+        return Ok(());
+    }
     for name in fs::read_to_string(folder.join("order"))?.lines() {
         load_module(&File::open(folder.join(name))?, "")
             .map_err(|error| io::Error::other(format!("module {name}: {error}")))?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tentpeg_driver::bus::{PciAddress, Sysfs};
 use tentpeg_driver::controller::{Controller, ControllerConfig};
-use tentpeg_driver::vfio::{self, VfioFunction};
+use tentpeg_driver::vfio::{self, VfioFunction, Way};
 use tentpeg_engine::EngineConfig;
 
 use crate::device_tests::{Bench, Ending, EngineBench, Tier, Wanted};
@@ -12,17 +12,19 @@ use crate::device_tests::{Bench, Ending, EngineBench, Tier, Wanted};
 /// Controllers that VFIO has. Each test opens one of them, and closes it again.
 pub struct VfioTier {
     sysfs: Sysfs,
+    way: Way,
+    name: String,
     controllers: Vec<(PciAddress, Wanted)>,
 }
 
 impl VfioTier {
-    /// A tier over controllers that are bound to `vfio-pci` and may be overwritten. Each is opened once, to see what a
-    /// test can want of it.
+    /// A tier over controllers that are bound to `vfio-pci` and may be overwritten, and are opened by `way`. Each is opened
+    /// once, to see what a test can want of it.
     ///
     /// # Errors
     /// [`Ending::Failed`] when one of them does not come up.
-    pub fn new(sysfs: Sysfs, addresses: &[PciAddress]) -> Result<Self, Ending> {
-        let mut tier = Self { sysfs, controllers: Vec::new() };
+    pub fn new(sysfs: Sysfs, addresses: &[PciAddress], way: Way) -> Result<Self, Ending> {
+        let mut tier = Self { sysfs, way, name: format!("vfio, {way}"), controllers: Vec::new() };
         for &address in addresses {
             let bench = tier.open(address)?;
             let (cap, identify) = (bench.controller.cap(), bench.controller.identify());
@@ -40,7 +42,7 @@ impl VfioTier {
     }
 
     fn open(&self, address: PciAddress) -> Result<Bench, Ending> {
-        let function = open_function(&self.sysfs, address)?;
+        let function = open_function(&self.sysfs, address, self.way)?;
         Bench::new(Controller::enable(function, ControllerConfig::default())?, None)
     }
 
@@ -66,15 +68,15 @@ fn satisfies(has: &Wanted, wanted: &Wanted) -> bool {
 }
 
 /// Opens one controller, in an address space of its own.
-pub(super) fn open_function(sysfs: &Sysfs, address: PciAddress) -> Result<Arc<VfioFunction>, Ending> {
-    let devices = vfio::open(sysfs, &[address])?;
+pub(super) fn open_function(sysfs: &Sysfs, address: PciAddress, way: Way) -> Result<Arc<VfioFunction>, Ending> {
+    let devices = vfio::open(sysfs, &[address], Some(way))?;
     let device = devices.into_iter().next().ok_or_else(|| Ending::Failed("no device was opened".to_owned()))?;
     Ok(Arc::new(VfioFunction::new(Arc::new(device))?))
 }
 
 impl Tier for VfioTier {
     fn name(&self) -> &str {
-        "vfio, type 1"
+        &self.name
     }
 
     fn controller(&self, wanted: Wanted) -> Result<Bench, Ending> {
