@@ -1,154 +1,74 @@
-//! A device that is opened for its label to be looked at or changed. It has no lane: what is done here is done when the
-//! call returns.
+//! A device that has been opened and looked at: its label can be looked at or changed, or an engine can have it. It has no
+//! lane: what is done here is done when the call returns.
 //!
-//! Before anything is written four things hold: the device may be written, nobody else has it open on this node, nothing
-//! is on it that is not Tentpeg's, and its label, if it has one, is not another node's. A file that a model keeps its
-//! bytes in is locked by the model; a namespace behind a function is locked here, by what it is called. Reservations,
-//! which hold other hosts apart, are left to others.
+//! Before anything is written five things hold: the device may be written, nobody else has it open on this node, nothing
+//! is on it that is not Tentpeg's, its label, if it has one, is not another node's, and no other host holds it. A file that
+//! a model keeps its bytes in is locked by the model; a namespace behind a function is locked here, by what it is called.
+//! The reservation comes last, and is given back when this is closed or dropped.
 
-use std::sync::Arc;
+mod claim;
+mod error;
 
-use tentpeg_driver::bus::Function;
 use tentpeg_driver::controller::ControllerError;
-use tentpeg_driver::model::ModelError;
-use thiserror::Error;
+use tentpeg_driver::spec::identify::Oncs;
+use tentpeg_driver::spec::log::SmartLog;
 use uuid::Uuid;
 
-use crate::blocks::{Blocks, BlocksError, NamespaceBlocksError};
-use crate::device::{Device, Devices};
+pub use error::AdministrationError;
+
+use crate::DeviceInfo;
+use crate::blocks::Blocks;
+use crate::device::{Device, Devices, OpenError};
 use crate::foreign::{self, ForeignContents};
 use crate::label::{
     self, Finding, Findings, Identity, Label, LabelError, Mode, NewLabel, OWNER_NAME_BYTES, Owner, Repair, SlotPlace,
 };
-use crate::ownership::lock::{Lock, LockError, LockFolder, LockMode, LockName, store_in_use};
+use crate::opening::{DeviceSource, OpenOptions};
+use crate::ownership::lock::{Lock, LockFolder, LockMode, LockName};
 use crate::ownership::node::Node;
-use crate::{DeviceInfo, EngineConfig, LaneMode, OpenError};
 
 /// Bytes at each end of a namespace that a label owns.
 const END: u64 = 1 << 20;
 
-/// Why a label is not looked at or changed.
-#[derive(Debug, Error)]
-pub enum AdministrationError {
-    /// The device was not opened.
-    #[error(transparent)]
-    Open(OpenError),
-    /// Host: somebody else has it open, or there is no lock.
-    #[error(transparent)]
-    Lock(#[from] LockError),
-    /// Device: it does not say which namespace it is, or does not shut down.
-    #[error("{device}: {source}")]
-    Controller {
-        /// The device.
-        device: String,
-        /// Why.
-        source: ControllerError,
-    },
-    /// Device or host: its blocks cannot be had.
-    #[error("{device}: {source}")]
-    Namespace {
-        /// The device.
-        device: String,
-        /// Why.
-        source: NamespaceBlocksError,
-    },
-    /// Device: what must be looked at before a write cannot be read.
-    #[error("{device}: {source}")]
-    Blocks {
-        /// The device.
-        device: String,
-        /// Why.
-        source: BlocksError,
-    },
-    /// Caller: the device was opened for reading only.
-    #[error("{device} is open for reading only: a file that exists is written only where the URI says `overwrite`")]
-    ReadOnly {
-        /// The device.
-        device: String,
-    },
-    /// Caller: something is on it that is not Tentpeg's.
-    #[error(
-        "{device} is not written, for it holds {}: if nobody needs that, remove it first, such as by wipefs",
-        list(found)
-    )]
-    Foreign {
-        /// The device.
-        device: String,
-        /// What it is.
-        found: Vec<ForeignContents>,
-    },
-    /// Caller: the label is another node's.
-    #[error("{device} belongs to node {} ({}), and this is node {this}: do it there", owner.node, owner.name.escape_debug())]
-    Owned {
-        /// The device.
-        device: String,
-        /// Whose it is.
-        owner: Owner,
-        /// The UUID of this node.
-        this: Uuid,
-    },
-    /// The label: see [`LabelError`].
-    #[error("{device}: {source}")]
-    Label {
-        /// The device.
-        device: String,
-        /// Why.
-        source: LabelError,
-    },
-}
-
-fn list(found: &[ForeignContents]) -> String {
-    found.iter().map(ForeignContents::to_string).collect::<Vec<_>>().join("; ")
-}
-
 /// An open device, of which nobody but the holder of this changes the label.
 pub struct Administration {
-    device: Device,
+    /// Taken only by what consumes this.
+    device: Option<Device>,
     identity: Identity,
     findings: Option<Findings>,
     foreign: Vec<ForeignContents>,
-    // Last: whoever waits for it finds that the device has been left.
-    _lock: Option<Lock>,
+    /// The name of its lock, where it was locked here.
+    lock_name: Option<LockName>,
+    /// The configured UUID of this node.
+    configured: Option<Uuid>,
+    take_over: bool,
 }
 
 impl Administration {
     /// Opens what `uri` names, and looks at what is on it. Nothing is written.
     ///
     /// # Errors
-    /// [`AdministrationError`]; nothing is left open, and no file is created, then.
-    pub fn open(uri: &str) -> Result<Self, AdministrationError> {
-        let mut devices = Self::none();
-        devices.open(uri).map_err(|error| match error {
-            OpenError::Model(ModelError::InUse { path }) => AdministrationError::Lock(store_in_use(&path)),
-            error => AdministrationError::Open(error),
-        })?;
-        Self::look(devices, None)
+    /// [`OpenError`]; nothing is left open, and no file is created, then.
+    pub fn open(uri: &str) -> Result<Self, OpenError> {
+        Self::open_with(uri, &OpenOptions::default())
     }
 
-    /// Takes a function that the caller has opened, and locks its namespace in `locks`: alone, if it is `writable`, else
-    /// together with others that only read.
+    /// As [`open`](Self::open), with what of `options` is about whose the device is: reading only, taking over, the node,
+    /// and the folder of locks.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn of_function(
-        function: Arc<dyn Function>,
-        writable: bool,
-        locks: &LockFolder,
-    ) -> Result<Self, AdministrationError> {
-        let mut devices = Self::none();
-        devices.add(function, writable).map_err(AdministrationError::Open)?;
-        Self::look(devices, Some(locks))
+    pub fn open_with(source: impl Into<DeviceSource>, options: &OpenOptions) -> Result<Self, OpenError> {
+        let mut devices = Devices::new(crate::LaneMode::CallerDriven, options.config.clone());
+        source.into().open(&mut devices, options.read_only)?;
+        match devices.into_devices().pop() {
+            Some(device) => Self::look(device, options),
+            None => unreachable!("a device that was opened is there"),
+        }
     }
 
-    fn none() -> Devices {
-        Devices::new(LaneMode::CallerDriven, EngineConfig::default())
-    }
-
-    fn look(mut devices: Devices, locks: Option<&LockFolder>) -> Result<Self, AdministrationError> {
-        let Some(mut device) = devices.take_last() else {
-            let device = String::new();
-            return Err(AdministrationError::Open(OpenError::NoNamespace { device, reason: None }));
-        };
+    /// Locks a device, sees who holds it, and looks at what is on it.
+    pub(crate) fn look(mut device: Device, options: &OpenOptions) -> Result<Self, OpenError> {
         let name = device.info().name.clone();
         let failed = |source| AdministrationError::Controller { device: name.clone(), source };
         let metadata = device.info().limits.metadata();
@@ -161,25 +81,76 @@ impl Administration {
             ms: metadata.map_or(0, |metadata| metadata.size),
             pit: namespace.identify.dps.pit(),
         };
-        let lock = match locks {
-            None => None,
-            Some(locks) => {
-                let info = device.info();
-                let serial_number = info.controller.serial_number();
-                let lock_name = LockName::of_namespace(&identifiers, &serial_number, info.nsid, &name);
-                let mode = if info.writable { LockMode::Exclusive } else { LockMode::Shared };
-                Some(Lock::of_namespace(locks, &lock_name, mode)?)
-            }
+        let mut lock_name = None;
+        if !device.is_locked() {
+            let info = device.info();
+            let locked = LockName::of_namespace(&identifiers, &info.controller.serial_number(), info.nsid, &name);
+            let mode = if info.writable { LockMode::Exclusive } else { LockMode::Shared };
+            let folder = options.locks.clone().map_or_else(LockFolder::of_this_user, Ok)?;
+            device.keep_lock(Lock::of_namespace(&folder, &locked, mode)?);
+            lock_name = Some(locked);
+        }
+        let blank = device.is_blank();
+        let mut administration = Self {
+            device: Some(device),
+            identity,
+            findings: None,
+            foreign: Vec::new(),
+            lock_name,
+            configured: options.node,
+            take_over: options.take_over,
         };
-        let mut administration = Self { device, identity, findings: None, foreign: Vec::new(), _lock: lock };
-        administration.look_again()?;
+        administration.meet_holder()?;
+        if !blank && let Err(error) = administration.look_again() {
+            // A holder may not even let it be read.
+            return Err(administration.holder_instead_of(error).into());
+        }
         Ok(administration)
+    }
+
+    fn device(&self) -> &Device {
+        match &self.device {
+            Some(device) => device,
+            None => unreachable!("it is taken only by what consumes this"),
+        }
+    }
+
+    fn device_mut(&mut self) -> &mut Device {
+        match &mut self.device {
+            Some(device) => device,
+            None => unreachable!("it is taken only by what consumes this"),
+        }
+    }
+
+    /// The device, for an engine; what is held of it stays held.
+    pub(crate) fn into_device(mut self) -> Device {
+        match self.device.take() {
+            Some(device) => device,
+            None => unreachable!("it is taken only by what consumes this"),
+        }
+    }
+
+    /// By what it was locked here.
+    pub(crate) fn lock_name(&self) -> Option<&LockName> {
+        self.lock_name.as_ref()
+    }
+
+    fn name(&self) -> String {
+        self.device().info().name.clone()
+    }
+
+    /// The controller's SMART / Health Information.
+    ///
+    /// # Errors
+    /// [`ControllerError`] when the controller does not answer.
+    pub fn smart_log(&mut self) -> Result<SmartLog, ControllerError> {
+        self.device_mut().parts().0.smart_log()
     }
 
     /// Looks at what is on the device.
     fn look_again(&mut self) -> Result<(), AdministrationError> {
-        let name = self.device.info().name.clone();
-        let mut blocks = blocks_of(&mut self.device)?;
+        let name = self.name();
+        let mut blocks = self.blocks()?;
         let findings = match label::inspect(&mut *blocks) {
             Ok(findings) => Some(findings),
             // Too small for one, say: then there is none.
@@ -200,7 +171,7 @@ impl Administration {
 
     /// What is known of the device.
     pub fn info(&self) -> &DeviceInfo {
-        self.device.info()
+        self.device().info()
     }
 
     /// Which namespace it says that it is.
@@ -222,7 +193,7 @@ impl Administration {
         if self.foreign.is_empty() {
             return Ok(());
         }
-        Err(AdministrationError::Foreign { device: self.device.info().name.clone(), found: self.foreign.clone() })
+        Err(AdministrationError::Foreign { device: self.name(), found: self.foreign.clone() })
     }
 
     /// What the four slots hold; none where the namespace is too small for a label.
@@ -240,111 +211,145 @@ impl Administration {
     /// # Errors
     /// [`AdministrationError::Label`].
     pub fn label(&mut self) -> Result<Label, AdministrationError> {
-        let (identity, device) = (self.identity, self.device.info().name.clone());
-        let mut blocks = blocks_of(&mut self.device)?;
+        let (identity, device) = (self.identity, self.name());
+        let mut blocks = self.blocks()?;
         Label::open(&mut *blocks, &identity, Mode::ReadOnly)
             .map_err(|source| AdministrationError::Label { device, source })
     }
 
-    /// Refuses what [`change`](Self::change) by `node` would refuse. Nothing is written.
+    /// Refuses what [`change`](Self::change) would refuse. Nothing is written.
     ///
     /// # Errors
     /// [`AdministrationError`].
-    pub fn require_change(&mut self, node: &Node) -> Result<(), AdministrationError> {
-        let (identity, device) = (self.identity, self.device.info().name.clone());
-        let mut blocks = self.blocks_to_write()?;
-        let label = Label::open(&mut *blocks, &identity, Mode::ReadOnly);
-        let label = label.map_err(|source| AdministrationError::Label { device: device.clone(), source })?;
-        require_owner(&device, label.owner(), node)
+    pub fn require_change(&mut self) -> Result<(), AdministrationError> {
+        self.changeable().map(drop)
     }
 
-    /// Opens the label for changes by `node`, and the blocks that they are lent. A label that is nobody's becomes the
-    /// node's, with the next epoch.
+    /// The owner so far of a device that may be changed.
+    fn changeable(&mut self) -> Result<Owner, AdministrationError> {
+        drop(self.blocks_to_write()?);
+        let owner = self.label()?.owner().clone();
+        let node = self.node()?;
+        self.require_owner(&owner, &node)?;
+        Ok(owner)
+    }
+
+    /// Makes the device this node's, and opens its label for changes, with the blocks that they are lent. A label that is
+    /// nobody's, or is taken over, becomes the node's with the next epoch.
     ///
     /// # Errors
     /// [`AdministrationError`]; nothing was written, unless it is [`AdministrationError::Label`] of
     /// [`LabelError::Blocks`].
-    pub fn change(&mut self, node: &Node) -> Result<(Label, Box<dyn Blocks + '_>), AdministrationError> {
+    pub fn change(&mut self) -> Result<(Label, Box<dyn Blocks + '_>), AdministrationError> {
         // Opening for changes may write, so whose it is comes first.
-        self.require_change(node)?;
-        let (identity, device) = (self.identity, self.device.info().name.clone());
+        let former = self.changeable()?;
+        let owner = self.claim(&former, Renew::IfTaken)?;
+        // From here on no other host can change it; one may have, just before.
+        let now = self.label()?.owner().clone();
+        if now != former {
+            return Err(AdministrationError::Owned { device: self.name(), owner: now, this: owner.node });
+        }
+        let (identity, device) = (self.identity, self.name());
         let failed = |source| AdministrationError::Label { device: device.clone(), source };
         let mut blocks = self.blocks_to_write()?;
         let mut label = Label::open(&mut *blocks, &identity, Mode::ReadWrite).map_err(failed)?;
-        if label.owner().node.is_nil() {
-            let owner = next_owner(label.owner(), node).map_err(failed)?;
+        if *label.owner() != owner {
             label.set_owner(&mut *blocks, owner).map_err(failed)?;
         }
         Ok((label, blocks))
     }
 
-    /// Makes a label, which is `node`'s. Identity and owner are not taken from `new`.
+    /// Makes a label, which is this node's. Identity and owner are not taken from `new`.
     ///
     /// # Errors
     /// As [`change`](Self::change).
-    pub fn create_label(&mut self, node: &Node, new: &NewLabel) -> Result<Label, AdministrationError> {
-        let (identity, device) = (self.identity, self.device.info().name.clone());
-        let failed = |source| AdministrationError::Label { device: device.clone(), source };
+    pub fn create_label(&mut self, new: &NewLabel) -> Result<Label, AdministrationError> {
+        let (identity, device) = (self.identity, self.name());
+        let former = former_owner(&mut *self.blocks_to_write()?);
+        let owner = self.claim(&former, Renew::Always)?;
         let mut blocks = self.blocks_to_write()?;
-        let former = former_owner(&mut *blocks);
-        require_owner(&device, &former, node)?;
-        let owner = next_owner(&former, node).map_err(failed)?;
         let new = NewLabel { identity, owner, ..new.clone() };
-        let label = label::create(&mut *blocks, &new).map_err(failed)?;
+        let label = label::create(&mut *blocks, &new);
+        let label = label.map_err(|source| AdministrationError::Label { device, source })?;
         drop(blocks);
         self.look_again()?;
         Ok(label)
     }
 
-    /// Mends the label, if it is `node`'s or nobody's. The slots that were written.
+    /// Mends the label, if it is this node's or nobody's. The slots that were written.
     ///
     /// # Errors
     /// As [`change`](Self::change).
-    pub fn repair_label(&mut self, node: &Node, options: Repair) -> Result<Vec<SlotPlace>, AdministrationError> {
-        let (identity, device) = (self.identity, self.device.info().name.clone());
-        let mut blocks = self.blocks_to_write()?;
-        require_owner(&device, &former_owner(&mut *blocks), node)?;
+    pub fn repair_label(&mut self, options: Repair) -> Result<Vec<SlotPlace>, AdministrationError> {
+        let (identity, device) = (self.identity, self.name());
+        let mut blocks = self.blocks_of_former()?;
         label::repair(&mut *blocks, &identity, options).map_err(|source| AdministrationError::Label { device, source })
     }
 
-    /// Removes the label, if it is `node`'s or nobody's, or damaged.
+    /// Removes the label, if it is this node's or nobody's, or damaged.
     ///
     /// # Errors
     /// As [`change`](Self::change).
-    pub fn erase_label(&mut self, node: &Node) -> Result<(), AdministrationError> {
-        let device = self.device.info().name.clone();
-        let mut blocks = self.blocks_to_write()?;
-        require_owner(&device, &former_owner(&mut *blocks), node)?;
+    pub fn erase_label(&mut self) -> Result<(), AdministrationError> {
+        let device = self.name();
+        let mut blocks = self.blocks_of_former()?;
         label::erase(&mut *blocks).map_err(|source| AdministrationError::Label { device, source })
     }
 
-    /// Shuts the controller down. A file that was created for the device stays; without this it goes again.
+    /// Gives the device back, and shuts the controller down. A file that was created for the device stays; without this it
+    /// goes again.
     ///
     /// # Errors
     /// [`AdministrationError::Controller`]; the device's reach has ended all the same.
-    pub fn close(self) -> Result<(), AdministrationError> {
-        let (info, mut held, pair) = self.device.into_parts();
+    pub fn close(mut self) -> Result<(), AdministrationError> {
+        let released = self.device_mut().release();
+        let (info, mut held, pair) = self.into_device().into_parts();
         held.keep_file();
         let closed = held.shutdown();
         drop(pair);
-        closed.map_err(|source| AdministrationError::Controller { device: info.name, source })
+        released.and(closed).map_err(|source| AdministrationError::Controller { device: info.name, source })
+    }
+
+    fn blocks(&mut self) -> Result<Box<dyn Blocks + '_>, AdministrationError> {
+        let device = self.name();
+        match self.device_mut().blocks() {
+            Ok(blocks) => Ok(Box::new(blocks)),
+            Err(source) => Err(AdministrationError::Namespace { device, source }),
+        }
     }
 
     fn blocks_to_write(&mut self) -> Result<Box<dyn Blocks + '_>, AdministrationError> {
-        if !self.device.info().writable {
-            return Err(AdministrationError::ReadOnly { device: self.device.info().name.clone() });
+        if !self.info().writable {
+            return Err(AdministrationError::ReadOnly { device: self.name() });
         }
         self.require_no_foreign()?;
-        blocks_of(&mut self.device)
+        self.blocks()
+    }
+
+    /// The blocks of a device that is this node's from now on, whether its label is whole or not.
+    fn blocks_of_former(&mut self) -> Result<Box<dyn Blocks + '_>, AdministrationError> {
+        let former = former_owner(&mut *self.blocks_to_write()?);
+        self.claim(&former, Renew::IfTaken)?;
+        self.blocks_to_write()
     }
 }
 
-fn blocks_of(device: &mut Device) -> Result<Box<dyn Blocks + '_>, AdministrationError> {
-    let name = device.info().name.clone();
-    match device.blocks() {
-        Ok(blocks) => Ok(Box::new(blocks)),
-        Err(source) => Err(AdministrationError::Namespace { device: name, source }),
+impl Drop for Administration {
+    fn drop(&mut self) {
+        if let Some(device) = &mut self.device {
+            // What it was opened for has failed, and says why.
+            let _ = device.release();
+        }
     }
+}
+
+/// When an owner has the next epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Renew {
+    /// When it is another one than before: a restart is no take-over.
+    IfTaken,
+    /// Each time.
+    Always,
 }
 
 fn is_label(findings: &Findings) -> bool {
@@ -354,21 +359,6 @@ fn is_label(findings: &Findings) -> bool {
 /// Whose the label is that is there; nobody's, where none can be read.
 fn former_owner(blocks: &mut dyn Blocks) -> Owner {
     Label::read(blocks).map(|label| label.owner().clone()).unwrap_or_default()
-}
-
-fn require_owner(device: &str, owner: &Owner, node: &Node) -> Result<(), AdministrationError> {
-    if owner.node.is_nil() || owner.node == node.uuid() {
-        return Ok(());
-    }
-    Err(AdministrationError::Owned { device: device.to_owned(), owner: owner.clone(), this: node.uuid() })
-}
-
-/// `node`, as the next owner after `former`.
-fn next_owner(former: &Owner, node: &Node) -> Result<Owner, LabelError> {
-    let epoch = former.epoch.checked_add(1).ok_or(LabelError::Exhausted { what: "the owner's epoch" })?;
-    let name = node.name();
-    let most = name.floor_char_boundary(OWNER_NAME_BYTES);
-    Ok(Owner { node: node.uuid(), name: name[..most].trim_end().replace('/', "_"), epoch })
 }
 
 #[cfg(test)]

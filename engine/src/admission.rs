@@ -4,10 +4,10 @@
 //! dwords: the planner and the driver need not ask again. A read of a segment that was opened for unaligned ones may be
 //! anything inside it. Here it is decided, too, whether a request is contiguous on one device.
 
-use tentpeg_driver::dma::{Access, Iova, RegionTable, ResolveError};
+use tentpeg_driver::dma::{Access, Iova, RegionLookup, RegionTable, ResolveError};
 use thiserror::Error;
 
-use crate::segment::{Durability, MAX_SEGMENTS, Segment};
+use crate::segment::{Durability, Segment};
 use crate::task::{Head, Operation, Spread, Transfer, Work};
 use crate::{OpCode, Request, SegmentId};
 
@@ -76,27 +76,61 @@ pub enum RequestError {
     },
 }
 
+/// Finds the requests that are most of them: whole blocks of a segment that is one extent, in memory that is like that of
+/// the one before. All others are a matter for [`admit`], and so is the reason of a refusal.
+pub(crate) struct Plain<'a> {
+    segments: &'a [Segment],
+    regions: RegionLookup<'a>,
+}
+
+impl<'a> Plain<'a> {
+    pub(crate) fn new(segments: &'a [Segment], regions: &'a RegionTable) -> Self {
+        Self { segments, regions: regions.lookup() }
+    }
+
+    /// What [`admit`] says of `request` as well; `None`: it has to be asked.
+    // Always: the error of `admit` would go through memory, and with it every transfer.
+    #[inline(always)]
+    pub(crate) fn transfer(&mut self, request: &Request) -> Option<Transfer> {
+        let Request { opcode, source, target_id, target_offset, length } = *request;
+        let (_, segment) = find(target_id, self.segments)?;
+        let single = segment.single.as_ref()?;
+        if !is_whole(segment, target_offset, length, source) || !is_inside(segment, target_offset, length) {
+            return None;
+        }
+        if opcode == OpCode::Write && !segment.writable {
+            return None;
+        }
+        let (iova, registered) = self.regions.find(source, length)?;
+        if !registered.contains(needed(opcode)) {
+            return None;
+        }
+        let slba = single.slba + (target_offset >> segment.lba_shift);
+        Some(Transfer { head: single.head(opcode), slba, iova, length })
+    }
+}
+
 /// Says whether `request` can be served, and how.
-#[inline]
+#[cold]
 pub(crate) fn admit(request: &Request, segments: &[Segment], regions: &RegionTable) -> Result<Work, RequestError> {
     let Request { opcode, source, target_id, target_offset, length } = *request;
-    let (index, segment) = find(target_id, segments)?;
-    let mask = segment.lba_size - 1;
-    if (length | target_offset) & mask != 0 || length == 0 || source & 3 != 0 {
+    let (index, segment) = find(target_id, segments).ok_or(RequestError::NoSegment { target_id })?;
+    if !is_whole(segment, target_offset, length, source) {
         return admit_odd(request, index, segment, regions);
     }
     check_bounds(segment, target_offset, length)?;
     if opcode == OpCode::Write && !segment.writable {
         return Err(RequestError::ReadOnly);
     }
-    let memory = resolve(request, regions)?;
+    Ok(map(request, index, segment, resolve(request, regions)?))
+}
+
+/// Where the blocks of a request lie, when all about it is right.
+fn map(request: &Request, index: u16, segment: &Segment, memory: Iova) -> Work {
+    let Request { opcode, target_offset, length, .. } = *request;
     let durability = segment.layout.durability;
     let (block, blocks) = (target_offset >> segment.lba_shift, length >> segment.lba_shift);
-    let place = match segment.single {
-        Some((device, first)) => Some((device, first + block)),
-        None => segment.map.contiguous(block, blocks),
-    };
-    Ok(match place {
+    match segment.map.contiguous(block, blocks) {
         Some((device, slba)) => {
             let head = Head::transfer(opcode, durability, device, index);
             Work::Transfer(Transfer { head, slba, iova: memory, length })
@@ -107,12 +141,11 @@ pub(crate) fn admit(request: &Request, segments: &[Segment], regions: &RegionTab
             let lanes = segment.map.devices_of(block, blocks);
             Work::Spread(Spread { head, lanes, offset: target_offset, memory: memory.get(), length })
         }
-    })
+    }
 }
 
 /// A request that is not whole blocks on dwords: a read of a segment that was opened for such, through staging memory,
 /// or refused.
-#[cold]
 fn admit_odd(request: &Request, index: u16, segment: &Segment, regions: &RegionTable) -> Result<Work, RequestError> {
     let Request { opcode, source, target_offset, length, .. } = *request;
     if opcode != OpCode::Read || !segment.layout.unaligned_reads || length == 0 {
@@ -139,7 +172,7 @@ pub(crate) fn admit_range(
     length: u64,
     segments: &[Segment],
 ) -> Result<Work, RequestError> {
-    let (index, segment) = find(target_id, segments)?;
+    let (index, segment) = find(target_id, segments).ok_or(RequestError::NoSegment { target_id })?;
     check_blocks(segment, target_offset, length)?;
     check_bounds(segment, target_offset, length)?;
     if !segment.writable {
@@ -155,19 +188,38 @@ pub(crate) fn admit_range(
 
 /// Says whether a segment can be flushed: it exists.
 pub(crate) fn admit_flush(target_id: SegmentId, segments: &[Segment]) -> Result<Work, RequestError> {
-    let (index, segment) = find(target_id, segments)?;
+    let (index, segment) = find(target_id, segments).ok_or(RequestError::NoSegment { target_id })?;
     let head = Head::spread(Operation::Flush, Durability::None, index);
     Ok(Work::Spread(Spread { head, lanes: segment.map.devices(), offset: 0, memory: 0, length: 0 }))
 }
 
 /// The segment of that number, and its place in the list.
-#[inline]
-fn find(target_id: SegmentId, segments: &[Segment]) -> Result<(u16, &Segment), RequestError> {
+#[inline(always)]
+fn find(target_id: SegmentId, segments: &[Segment]) -> Option<(u16, &Segment)> {
     // Numbers count from 1, in the order of the list, which has no more than 16 bits name.
     let index = target_id.0.wrapping_sub(1);
-    match segments.get(index as usize).filter(|_| index < MAX_SEGMENTS as u64) {
-        Some(segment) => Ok((index as u16, segment)),
-        None => Err(RequestError::NoSegment { target_id }),
+    let segment = segments.get(usize::try_from(index).ok()?)?;
+    Some((index as u16, segment))
+}
+
+/// Whether a request is whole blocks, one or more, with memory on dwords.
+#[inline(always)]
+fn is_whole(segment: &Segment, target_offset: u64, length: u64, source: u64) -> bool {
+    (length | target_offset) & (segment.lba_size - 1) == 0 && length != 0 && source & 3 == 0
+}
+
+/// Whether a range lies inside the segment.
+#[inline(always)]
+fn is_inside(segment: &Segment, target_offset: u64, length: u64) -> bool {
+    target_offset.checked_add(length).is_some_and(|end| end <= segment.capacity)
+}
+
+/// What devices must be allowed to do with the memory of a request.
+#[inline(always)]
+fn needed(opcode: OpCode) -> Access {
+    match opcode {
+        OpCode::Read => Access::DEVICE_WRITES,
+        OpCode::Write => Access::DEVICE_READS,
     }
 }
 
@@ -182,23 +234,17 @@ fn check_blocks(segment: &Segment, target_offset: u64, length: u64) -> Result<()
     Ok(())
 }
 
-#[inline]
 fn check_bounds(segment: &Segment, target_offset: u64, length: u64) -> Result<(), RequestError> {
-    let capacity = segment.capacity;
-    if target_offset.checked_add(length).is_none_or(|end| end > capacity) {
-        return Err(RequestError::OutOfBounds { target_offset, length, capacity });
+    if !is_inside(segment, target_offset, length) {
+        return Err(RequestError::OutOfBounds { target_offset, length, capacity: segment.capacity });
     }
     Ok(())
 }
 
 /// Where devices find the request's memory, which lies in one region that they may use that way.
-#[inline]
 fn resolve(request: &Request, regions: &RegionTable) -> Result<Iova, RequestError> {
     let (memory, registered) = regions.resolve(request.source, request.length)?;
-    let needed = match request.opcode {
-        OpCode::Read => Access::DEVICE_WRITES,
-        OpCode::Write => Access::DEVICE_READS,
-    };
+    let needed = needed(request.opcode);
     if !registered.contains(needed) {
         return Err(RequestError::Access { source_address: request.source, registered, needed });
     }

@@ -54,6 +54,11 @@ macro_rules! counters {
         }
 
         impl EngineCounters {
+            /// What was counted since `earlier`.
+            pub(crate) fn since(self, earlier: Self) -> Self {
+                Self { $( $name: self.$name.wrapping_sub(earlier.$name), )+ }
+            }
+
             /// The counts of both.
             pub(crate) fn plus(self, other: Self) -> Self {
                 Self { $( $name: self.$name.wrapping_add(other.$name), )+ }

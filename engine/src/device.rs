@@ -1,14 +1,19 @@
-//! Opening: how a URI becomes a device, and several devices an engine. Here alone.
+//! How a URI becomes a device, and several devices an engine. Here alone.
 //!
 //! [`Devices`] are what an engine will own. They are opened one after the other into one address space, so that memory
 //! has one IOVA for all of them; before lanes take them over each lends out its blocks, for a label to be read or foreign
-//! contents to be found. [`Devices::start`] makes an engine of them.
+//! contents to be found. [`Devices::start`] makes an engine of them. Whose a device is, is not asked here: that is what
+//! [opening](crate::opening) does.
 
+mod error;
 mod file_store;
+mod held;
 mod info;
 mod model;
+mod serial;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::io::ErrorKind;
+use std::sync::Arc;
 
 use tentpeg_driver::bus::Function;
 use tentpeg_driver::controller::{Controller, ControllerError, Namespace};
@@ -16,9 +21,10 @@ use tentpeg_driver::dma::DmaSpace;
 use tentpeg_driver::model::{Model, ModelError, SoftwareIommu};
 use tentpeg_driver::queue::QueuePair;
 use tentpeg_driver::spec::identify::Oncs;
-use thiserror::Error;
 
+pub use error::OpenError;
 pub use file_store::FileStoreError;
+pub(crate) use held::{Held, Hold, SharedDevice, lock};
 pub use info::DeviceInfo;
 
 use crate::MAX_DEVICES;
@@ -26,91 +32,19 @@ use crate::blocks::{NamespaceBlocks, NamespaceBlocksError};
 use crate::clock::Clock;
 use crate::engine::{Engine, EngineConfig, LaneMode};
 use crate::lane::{CommandTasks, Lane};
-use crate::memory::MemoryError;
-use crate::segment::{DeviceTraits, LayoutError, SegmentLayout};
-use crate::uri::{DeviceUri, UriError};
-
-/// Why a device was not opened, or an engine not started.
-#[derive(Debug, Error)]
-pub enum OpenError {
-    /// Caller: the URI is wrong.
-    #[error(transparent)]
-    Uri(#[from] UriError),
-    /// Caller or host: the file of a store.
-    #[error(transparent)]
-    File(#[from] FileStoreError),
-    /// Caller or host: the model.
-    #[error(transparent)]
-    Model(#[from] ModelError),
-    /// Device: the controller.
-    #[error("{device}: {source}")]
-    Controller {
-        /// The device.
-        device: String,
-        /// What is wrong with it.
-        source: ControllerError,
-    },
-    /// Device: it has no namespace that can be served.
-    #[error("{device} has no namespace that can be served{}", reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default())]
-    NoNamespace {
-        /// The device.
-        device: String,
-        /// Why not the first one that it has.
-        reason: Option<String>,
-    },
-    /// Caller: one device more than an engine can own.
-    #[error("{device} is one device too many: an engine owns {MAX_DEVICES} at the most")]
-    TooManyDevices {
-        /// The device.
-        device: String,
-    },
-    /// Caller or host: the device's memory accesses do not go through the address space of those before it.
-    #[error("{device} cannot join the address space of the devices that are open already: memory would have two IOVAs")]
-    AddressSpace {
-        /// The device.
-        device: String,
-    },
-    /// Caller, or the label: segments that these devices cannot have.
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
-    /// Host: no memory for lists of ranges, zeroes or staging.
-    #[error("{device}: {source}")]
-    Memory {
-        /// The device.
-        device: String,
-        /// Why.
-        source: MemoryError,
-    },
-    /// Host: no thread.
-    #[error("cannot start a thread for a lane: {0}")]
-    Thread(std::io::Error),
-}
+use crate::ownership::Ownership;
+use crate::ownership::lock::{Lock, store_in_use};
+use crate::ownership::reservation::{Reservation, ReservationError};
+use crate::segment::{DeviceTraits, SegmentLayout};
+use crate::uri::{DeviceUri, StoreUri};
 
 /// An open device without a lane: its queue pair is idle, and may be lent.
 pub struct Device {
     info: DeviceInfo,
     held: Held,
     pair: QueuePair<CommandTasks>,
-}
-
-/// What stands behind a device, but for the queue pair, which is its port's: the controller, the namespace that is
-/// served, and what there is to be kept alive.
-pub(crate) struct Held {
-    // In this order: the controller is told to stop before the model that it is goes away.
-    pub(crate) controller: Controller,
-    pub(crate) namespace: Namespace,
-    pub(crate) clock: Clock,
-    pub(crate) model: Option<Model>,
-    /// The file that was made for it, until all of the engine has been opened.
-    created: Option<file_store::Created>,
-}
-
-/// What an engine and a port share of a device; taken out when the engine closes.
-pub(crate) type SharedDevice = Arc<Mutex<Option<Held>>>;
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these protect is whole at every step, so a panic elsewhere leaves it usable.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Nothing can be on it: it was made a moment ago, or keeps nothing.
+    blank: bool,
 }
 
 /// What is known of a device before its controller is enabled.
@@ -125,7 +59,7 @@ struct Found {
 
 impl Device {
     /// Enables the controller, finds the namespace and makes the queue pair.
-    fn enable(found: Found, config: &EngineConfig) -> Result<Self, OpenError> {
+    fn enable(found: Found, blank: bool, config: &EngineConfig) -> Result<Self, OpenError> {
         let Found { name, function, writable, moves_data, model, created } = found;
         let failed = |source| OpenError::Controller { device: name.clone(), source };
         let clock = Clock::new(&function);
@@ -152,8 +86,10 @@ impl Device {
             queue_pairs: controller.queue_pairs(),
             depth: pair.slots(),
             created_file: created.as_ref().map(|created: &file_store::Created| created.path().to_owned()),
+            ownership: None,
         };
-        Ok(Self { info, held: Held { controller, namespace, clock, model, created }, pair })
+        let held = Held { controller, namespace, clock, model, created, hold: None, lock: None };
+        Ok(Self { info, held, pair, blank })
     }
 
     /// What is known of it.
@@ -173,6 +109,42 @@ impl Device {
     /// Controller, namespace and the pair, which is idle: what reservations and identities are asked by.
     pub fn parts(&mut self) -> (&mut Controller, &Namespace, &mut QueuePair<impl Copy + Default + use<>>) {
         (&mut self.held.controller, &self.held.namespace, &mut self.pair)
+    }
+
+    /// Whether nothing can be on it, so that there is nothing to look at.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.blank
+    }
+
+    /// Whether whoever opened it has locked it: a model has locked the file that it keeps its bytes in.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.held.model.is_some() || self.held.lock.is_some()
+    }
+
+    /// Keeps a lock until the controller has been left.
+    pub(crate) fn keep_lock(&mut self, lock: Lock) {
+        self.held.lock = Some(lock);
+    }
+
+    /// It is this node's from now on, and as long as `hold` lasts the controllers keep others away.
+    pub(crate) fn set_ownership(&mut self, ownership: Ownership, hold: Option<Hold>) {
+        self.info.ownership = Some(ownership);
+        self.held.hold = hold;
+    }
+
+    /// Asks about its reservation, or changes it.
+    pub(crate) fn reserve<T>(
+        &mut self,
+        ask: impl FnOnce(&mut Reservation<'_, CommandTasks>) -> Result<T, ReservationError>,
+    ) -> Result<T, ReservationError> {
+        let Held { controller, namespace, .. } = &mut self.held;
+        ask(&mut Reservation { controller, pair: &mut self.pair, namespace })
+    }
+
+    /// Gives back what is held of it, if anything is.
+    pub(crate) fn release(&mut self) -> Result<(), ControllerError> {
+        self.info.ownership = None;
+        self.held.release(&mut self.pair)
     }
 
     /// The address space that its memory accesses go through.
@@ -196,23 +168,6 @@ impl Device {
     }
 }
 
-impl Held {
-    /// The file that was made for it stays: opening has come to its end.
-    pub(crate) fn keep_file(&mut self) {
-        if let Some(created) = self.created.take() {
-            created.keep();
-        }
-    }
-
-    /// Shuts the controller down.
-    ///
-    /// # Errors
-    /// [`ControllerError`] when it does not follow in time; its reach has ended all the same.
-    pub(crate) fn shutdown(self) -> Result<(), ControllerError> {
-        self.controller.shutdown()
-    }
-}
-
 /// The devices of an engine that is about to be, in the order in which layouts name them.
 pub struct Devices {
     devices: Vec<Device>,
@@ -232,9 +187,34 @@ impl Devices {
     /// # Errors
     /// [`OpenError`]; nothing of that device is left open, and no file is created, then.
     pub fn open(&mut self, uri: &str) -> Result<usize, OpenError> {
-        let DeviceUri::Model(settings) = uri.parse()?;
-        let found = model::find(&settings, self.mode, &self.iommu)?;
-        self.take(found)
+        self.open_settings(uri.parse()?)
+    }
+
+    /// As [`open`](Self::open), for reading only, whatever the URI says. No file is created.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub(crate) fn open_read_only(&mut self, uri: &str) -> Result<usize, OpenError> {
+        let DeviceUri::Model(mut settings) = uri.parse()?;
+        if let StoreUri::File { path, overwrite } = &mut settings.store {
+            if path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+                return Err(FileStoreError::Absent { path: path.clone() }.into());
+            }
+            *overwrite = false;
+        }
+        let device = self.open_settings(DeviceUri::Model(settings))?;
+        self.devices[device].info.writable = false;
+        Ok(device)
+    }
+
+    fn open_settings(&mut self, uri: DeviceUri) -> Result<usize, OpenError> {
+        let DeviceUri::Model(settings) = uri;
+        let found = model::find(&settings, self.mode, &self.iommu).map_err(|error| match error {
+            OpenError::Model(ModelError::InUse { path }) => OpenError::Lock(store_in_use(&path)),
+            error => error,
+        })?;
+        let blank = found.created.is_some() || !matches!(settings.store, StoreUri::File { .. });
+        self.take(found, blank)
     }
 
     /// Takes a function that the caller has opened, and keeps alive. Its number.
@@ -243,17 +223,17 @@ impl Devices {
     /// As [`open`](Self::open); [`OpenError::AddressSpace`] where it does not share that of the devices before it.
     pub fn add(&mut self, function: Arc<dyn Function>, writable: bool) -> Result<usize, OpenError> {
         let name = function.name().to_owned();
-        self.take(Found { name, function, writable, moves_data: true, model: None, created: None })
+        self.take(Found { name, function, writable, moves_data: true, model: None, created: None }, false)
     }
 
-    fn take(&mut self, found: Found) -> Result<usize, OpenError> {
+    fn take(&mut self, found: Found, blank: bool) -> Result<usize, OpenError> {
         if self.devices.len() >= MAX_DEVICES {
             return Err(OpenError::TooManyDevices { device: found.name });
         }
         if self.devices.first().is_some_and(|first| !Arc::ptr_eq(first.space(), found.function.dma())) {
             return Err(OpenError::AddressSpace { device: found.name });
         }
-        self.devices.push(Device::enable(found, &self.config)?);
+        self.devices.push(Device::enable(found, blank, &self.config)?);
         Ok(self.devices.len() - 1)
     }
 
@@ -267,28 +247,20 @@ impl Devices {
         self.devices.get_mut(device)
     }
 
-    /// The device that was opened last, which is no engine's then.
-    pub(crate) fn take_last(&mut self) -> Option<Device> {
-        self.devices.pop()
-    }
-
-    /// Each device as one segment, under this name, with its number behind it where there are several.
-    pub fn whole(&self, name: &str) -> Vec<SegmentLayout> {
-        let several = self.devices.len() > 1;
-        let layout = |(device, opened): (usize, &Device)| {
-            let name = if several { format!("{name}-{device}") } else { name.to_owned() };
-            SegmentLayout::whole(&name, device, opened.info.limits.nsze())
-        };
-        self.devices.iter().enumerate().map(layout).collect()
+    /// The devices, to be looked at one by one.
+    pub(crate) fn into_devices(self) -> Vec<Device> {
+        self.devices
     }
 
     /// Makes an engine of them that serves these segments, and the lane that the caller drives, where it is to be so.
+    /// Nothing on the devices is looked at, and whose they are is not asked: whoever says where segments lie answers for
+    /// that. [`Engine::open`] does not need to be told.
     ///
     /// # Errors
     /// [`OpenError::Layout`] where the devices cannot have such segments, or what the host lacks; nothing is left open,
     /// and no file is created, then.
     pub fn start(self, layouts: Vec<SegmentLayout>) -> Result<(Engine, Option<Lane>), OpenError> {
-        Engine::start(self.devices, layouts, self.mode, self.config)
+        Engine::start(self.devices, layouts, Vec::new(), self.mode, self.config)
     }
 }
 

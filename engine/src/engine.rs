@@ -1,34 +1,37 @@
 //! An engine: devices, a lane for each, segments over them, and the memory that requests can name.
 
 mod device;
+mod memory;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use crossbeam_queue::ArrayQueue;
 use tentpeg_driver::controller::{ControllerConfig, ControllerError, RecoveryCounters};
 use tentpeg_driver::dma::{Access, DmaSpace, HostMemory};
-use tentpeg_driver::model::{Faults, ModelCounters, Violation};
+use tentpeg_driver::model::{Faults, Model, ModelCounters, Violation};
 use tentpeg_driver::spec::identify::Oncs;
 use tentpeg_driver::spec::log::SmartLog;
 use thiserror::Error;
 
 pub use device::EngineDevice;
 
-use crate::admission::{RequestError, admit, admit_flush, admit_range};
-use crate::batch::{Batch, SubmitError};
+use crate::admission::{Plain, RequestError, admit, admit_flush, admit_range};
+use crate::batch::{Batch, BatchOptions, SubmitError};
 use crate::blocks::write_zeroes;
-use crate::counters::{EngineCounters, SharedCounters};
-use crate::device::{Device, DeviceInfo, Devices, Held, OpenError, SharedDevice, lock};
-use crate::lane::{Closing, Inbox, Lane, LaneThread, Port, PortParts};
+use crate::counters::{EngineCounters, LaneCounters, SharedCounters};
+use crate::device::{Device, DeviceInfo, Held, OpenError, SharedDevice, lock};
+use crate::lane::{Closing, Inbox, Inquiries, Lane, LaneThread, Port, PortParts};
 use crate::memory::{Memory, MemoryError, Registered};
+use crate::opening::{self, DeviceSource, NotOpened, OpenOptions};
+use crate::ownership::TakenOver;
 use crate::planning::Ground;
 use crate::planning::spread::{Means, Zeroes};
 use crate::progress::Progress;
 use crate::segment::{self, DeviceTraits, Segment, SegmentLayout};
-use crate::task::{Operation, Work};
+use crate::task::{Operation, Transfer, Work};
 use crate::{Request, SegmentId};
 
 /// The most batches that can live at a time, whatever is configured.
@@ -83,9 +86,14 @@ struct Opened {
     device: SharedDevice,
     info: DeviceInfo,
     inbox: Inbox,
+    inquiries: Arc<Inquiries>,
     counters: Arc<SharedCounters>,
     /// Tells a lane that was not given back.
     closing: Arc<Closing>,
+    /// What its pair had done, and a model had seen, when it was opened.
+    before: (EngineCounters, ModelCounters),
+    /// Who has taken it over, once somebody has.
+    taken_over: Arc<OnceLock<TakenOver>>,
 }
 
 /// Open devices with their lanes.
@@ -97,9 +105,12 @@ pub struct Engine {
     space: Arc<DmaSpace>,
     lanes: Vec<LaneThread>,
     segments: Arc<[Segment]>,
+    not_opened: Vec<NotOpened>,
     registered: Arc<ArcSwap<Registered>>,
     /// Held while the set of registered memory changes.
     registering: Mutex<()>,
+    /// Held while memory is unregistered.
+    unregistering: Mutex<()>,
     live_batches: Arc<AtomicUsize>,
     max_batches: usize,
     progress: Arc<Progress>,
@@ -107,13 +118,15 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Opens the one device that `uri` names, with a lane in a thread of its own, and its whole as one segment. For
-    /// several devices, and other segments, see [`Devices`].
+    /// Opens the one device that `uri` names, with a lane in a thread of its own, and the segments of its label; where it
+    /// has none, and nothing foreign, its whole as one segment. It becomes this node's, if it may be written. For several
+    /// devices, for reading only, and for taking a device over see [`open_devices`](Self::open_devices).
     ///
     /// # Errors
     /// [`OpenError`]; nothing is left open, and no file is created, then.
     pub fn open(uri: &str, config: EngineConfig) -> Result<Self, OpenError> {
-        Ok(Self::open_whole(uri, config, LaneMode::Thread)?.0)
+        let options = OpenOptions { config, ..OpenOptions::default() };
+        Ok(opening::open(vec![uri.into()], options)?.0)
     }
 
     /// Opens the one device that `uri` names, with a lane that the caller drives: nothing moves but in its
@@ -122,27 +135,41 @@ impl Engine {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_caller_driven(uri: &str, config: EngineConfig) -> Result<(Self, Lane), OpenError> {
-        let (engine, lane) = Self::open_whole(uri, config, LaneMode::CallerDriven)?;
+        let options = OpenOptions { config, lanes: LaneMode::CallerDriven, ..OpenOptions::default() };
+        let (engine, lane) = opening::open(vec![uri.into()], options)?;
         Ok((engine, lane.unwrap_or_else(|| Lane::new(Vec::new()))))
     }
 
-    fn open_whole(uri: &str, config: EngineConfig, mode: LaneMode) -> Result<(Self, Option<Lane>), OpenError> {
-        let mut devices = Devices::new(mode, config);
-        devices.open(uri)?;
-        // A model has no label: the one segment is the whole of it.
-        let whole = devices.whole("whole");
-        devices.start(whole)
+    /// Opens devices, with the segments that their labels have, and gives the lane, where the caller is to drive it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_devices<S: Into<DeviceSource>>(
+        devices: impl IntoIterator<Item = S>,
+        options: OpenOptions,
+    ) -> Result<(Self, Option<Lane>), OpenError> {
+        opening::open(devices.into_iter().map(Into::into).collect(), options)
     }
 
     /// Makes an engine of devices that are open.
     pub(crate) fn start(
-        opened: Vec<Device>,
+        mut opened: Vec<Device>,
         layouts: Vec<SegmentLayout>,
+        not_opened: Vec<NotOpened>,
         mode: LaneMode,
         config: EngineConfig,
     ) -> Result<(Self, Option<Lane>), OpenError> {
         let traits: Vec<DeviceTraits> = opened.iter().map(Device::traits).collect();
-        let segments: Arc<[Segment]> = segment::open_all(layouts, &traits)?.into();
+        let segments: Arc<[Segment]> = match segment::open_all(layouts, &traits) {
+            Ok(segments) => segments.into(),
+            Err(error) => {
+                for device in &mut opened {
+                    // The error is what these segments are.
+                    let _ = device.release();
+                }
+                return Err(error.into());
+            }
+        };
         let max_batches = config.max_batches.clamp(1, MAX_BATCHES);
         // A layout names a device, so there is one.
         let Some(space) = opened.first().map(|device| Arc::clone(device.space())) else {
@@ -156,13 +183,18 @@ impl Engine {
             let (means, zeroes) = means(&info, &held).map_err(failed)?;
             let volatile = info.controller.vwc.present();
             let ground = Ground { lane, nsid: info.nsid, limits: info.limits, volatile };
-            let shared = Opened {
+            let mut shared = Opened {
                 inbox: Arc::new(ArrayQueue::new(max_batches)),
+                inquiries: Inquiries::open(),
                 counters: Arc::default(),
                 closing: Arc::default(),
+                taken_over: Arc::default(),
+                before: (EngineCounters::default(), held.model.as_ref().map(Model::counters).unwrap_or_default()),
                 device: SharedDevice::default(),
                 info: info.clone(),
             };
+            shared.counters.publish(&LaneCounters::default(), pair.counters(), pair.anomalies().total());
+            shared.before.0 = shared.counters.read();
             let port = Port::new(PortParts {
                 pair,
                 ground,
@@ -171,8 +203,11 @@ impl Engine {
                 clock: held.clock.clone(),
                 device: Arc::clone(&shared.device),
                 inbox: Arc::clone(&shared.inbox),
+                inquiries: Arc::clone(&shared.inquiries),
                 counters: Arc::clone(&shared.counters),
                 closing: Arc::clone(&shared.closing),
+                taken_over: Arc::clone(&shared.taken_over),
+                name: info.name.clone(),
                 segments: Arc::clone(&segments),
                 registered: Arc::clone(&registered),
                 unaligned_reads: segments.iter().any(|segment| segment.layout.unaligned_reads),
@@ -187,8 +222,10 @@ impl Engine {
             space,
             lanes: Vec::new(),
             segments,
+            not_opened,
             registered,
             registering: Mutex::default(),
+            unregistering: Mutex::default(),
             live_batches: Arc::default(),
             max_batches,
             progress: Arc::default(),
@@ -236,6 +273,16 @@ impl Engine {
         &self.segments
     }
 
+    /// Stripes on the devices that are not served, each with the reason, such as which members are missing.
+    pub fn not_opened(&self) -> &[NotOpened] {
+        &self.not_opened
+    }
+
+    /// Who has taken a device over from this engine, if anybody has: the first such device.
+    pub fn taken_over(&self) -> Option<&TakenOver> {
+        self.devices.iter().find_map(|opened| opened.taken_over.get())
+    }
+
     /// Allocates host memory and registers it with the devices.
     ///
     /// # Errors
@@ -257,24 +304,33 @@ impl Engine {
     /// # Errors
     /// [`TooManyBatches`].
     pub fn allocate_batch(&self, capacity: u32) -> Result<Batch, TooManyBatches> {
+        self.allocate_batch_with(BatchOptions::with_capacity(capacity))
+    }
+
+    /// A batch with more than a capacity.
+    ///
+    /// # Errors
+    /// [`TooManyBatches`].
+    pub fn allocate_batch_with(&self, options: BatchOptions) -> Result<Batch, TooManyBatches> {
         let live = self.live_batches.fetch_add(1, Ordering::Relaxed);
         if live >= self.max_batches {
             self.live_batches.fetch_sub(1, Ordering::Relaxed);
             return Err(TooManyBatches { live });
         }
-        Ok(Batch::new(capacity, self.devices.len(), Arc::clone(&self.progress), Arc::clone(&self.live_batches)))
+        Ok(Batch::new(options, self.devices.len(), Arc::clone(&self.progress), Arc::clone(&self.live_batches)))
     }
 
     /// Appends a task for each request, all or none, and hands the batch to the lanes. The index of the first one. A
     /// request that cannot be served becomes a task that is INVALID; [`Batch::refusal`] says why.
     ///
     /// # Errors
-    /// [`SubmitError`] when the batch cannot hold them, or is another engine's.
+    /// [`SubmitError`] when the batch cannot hold them, was freed, or is another engine's.
     #[inline]
     pub fn submit(&self, batch: &Batch, requests: &[Request]) -> Result<u32, SubmitError> {
         let registered = self.registered.load();
-        let works = requests.iter().map(|request| admit(request, &self.segments, &registered.table));
-        self.hand_over(batch, works)
+        let mut plain = Plain::new(&self.segments, &registered.table);
+        let other = |request: &Request| admit(request, &self.segments, &registered.table);
+        self.hand_over(batch, requests, |request| plain.transfer(request), other)
     }
 
     /// Appends a task that makes every write to `segment` durable that has COMPLETED before. Its index.
@@ -286,7 +342,7 @@ impl Engine {
     /// # Errors
     /// As [`submit`](Self::submit).
     pub fn submit_flush(&self, batch: &Batch, target_id: SegmentId) -> Result<u32, SubmitError> {
-        self.hand_over(batch, std::iter::once(admit_flush(target_id, &self.segments)))
+        self.hand_over(batch, &[target_id], |_| None, |target_id| admit_flush(*target_id, &self.segments))
     }
 
     /// Appends a task that has `length` bytes from `target_offset` of a segment read as zeroes; both are multiples of
@@ -330,25 +386,25 @@ impl Engine {
         target_offset: u64,
         length: u64,
     ) -> Result<u32, SubmitError> {
-        let work = admit_range(operation, target_id, target_offset, length, &self.segments);
-        self.hand_over(batch, std::iter::once(work))
+        let admit = |range: &(u64, u64)| admit_range(operation, target_id, range.0, range.1, &self.segments);
+        self.hand_over(batch, &[(target_offset, length)], |_| None, admit)
     }
 
     #[inline]
-    fn hand_over(
+    fn hand_over<R>(
         &self,
         batch: &Batch,
-        works: impl ExactSizeIterator<Item = Result<Work, RequestError>>,
+        requests: &[R],
+        transfer: impl FnMut(&R) -> Option<Transfer>,
+        other: impl Fn(&R) -> Result<Work, RequestError>,
     ) -> Result<u32, SubmitError> {
         // A batch of two engines would have two owners of its progress.
         if !batch.is_counted_in(&self.live_batches) {
             return Err(SubmitError::OtherEngine);
         }
-        let (first, lanes) = batch.append(works)?;
+        let (first, lanes) = batch.append(requests, transfer, other)?;
         for lane in lanes.iter() {
-            if let Some(opened) = self.devices.get(usize::from(lane))
-                && batch.shared.link(lane)
-            {
+            if let Some(opened) = self.devices.get(usize::from(lane)) {
                 // An inbox has room for every batch that lives, and each is in it once at most.
                 let full = opened.inbox.push(Arc::clone(&batch.shared)).is_err();
                 debug_assert!(!full, "more batches than are counted");
@@ -362,9 +418,9 @@ impl Engine {
         self.devices().map(|device| device.counters()).fold(EngineCounters::default(), EngineCounters::plus)
     }
 
-    /// What the first device, a model, has seen of it.
+    /// What the devices that are models have seen of it, all together.
     pub fn model_counters(&self) -> Option<ModelCounters> {
-        self.first().model_counters()
+        self.devices().filter_map(EngineDevice::model_counters).reduce(ModelCounters::plus)
     }
 
     /// What the host last said when it failed the store of a model, such as `the file disk.img: No space left on device`; `None`: it
@@ -444,8 +500,10 @@ impl Opened {
             return stopped;
         };
         if port.drain(drain_timeout) {
+            // While the controller can still be told.
+            let released = if port.may_issue() { device.release(port.pair()) } else { Ok(()) };
             let deleted = device.controller.delete_queue_pair(port.pair());
-            return device.shutdown().and(deleted);
+            return device.shutdown().and(deleted).and(released);
         }
         // Commands that do not end: the end of the controller's reach ends them, and only then are their tasks told.
         let ended = device.controller.stop_reach();

@@ -7,13 +7,16 @@
 
 mod closing;
 mod durable;
+mod ends;
 mod lists;
 mod port;
 mod recovery;
+mod rounds;
 mod shares;
 mod special;
 mod staging;
 mod thread;
+mod withdrawal;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,6 +28,7 @@ use crate::batch::Shared;
 pub(crate) use closing::Closing;
 pub(crate) use port::{Port, PortParts};
 pub(crate) use thread::LaneThread;
+pub(crate) use withdrawal::{Inquiries, Withdrawal};
 
 /// Commands that a batch may plan before the next one's turn comes.
 const QUANTUM: usize = 32;

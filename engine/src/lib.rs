@@ -1,7 +1,8 @@
 //! Tentpeg's engine: it owns block devices and moves blocks between them and registered memory, in TENT's vocabulary.
 //!
-//! An [`Engine`] opens a device by URI, or several ([`Devices`]), each with a [`Lane`]: a thread, or the caller's own.
-//! Requests name a [`Segment`] and go into a [`Batch`], each becomes a task, and each task ends once, with its full length
+//! An [`Engine`] opens a device by URI, or several, each with a [`Lane`]: a thread, or the caller's own. What is on a
+//! device, its label or something foreign, is looked at before anything is written, and its label says which segments
+//! there are. Requests name a [`Segment`] and go into a [`Batch`], each becomes a task, and each task ends once, with its full length
 //! or none.
 //!
 //! ```
@@ -43,6 +44,7 @@ mod lane;
 mod lanes;
 pub mod link;
 mod memory;
+mod opening;
 pub mod ownership;
 mod planning;
 mod progress;
@@ -52,14 +54,15 @@ mod task;
 mod uri;
 
 pub use admission::RequestError;
-pub use batch::{Batch, BatchStatus, NoSuchTask, SubmitError, WaitError};
+pub use batch::{Batch, BatchOptions, BatchStatus, NoSuchTask, Priority, SubmitError, WaitError};
 pub use byte_size::{ByteSize, ByteSizeError};
 pub use counters::EngineCounters;
 pub use device::{Device, DeviceInfo, Devices, FileStoreError, OpenError};
 pub use engine::{Engine, EngineConfig, EngineDevice, LaneMode, TooManyBatches};
 pub use lane::Lane;
 pub use lanes::MAX_DEVICES;
-pub use memory::{Memory, MemoryError};
+pub use memory::{Memory, MemoryError, MemoryInUse};
+pub use opening::{DeviceSource, NotOpened, OpenOptions, Scope, UnalignedReads};
 pub use request::{OpCode, Request, SegmentId, TransferState, TransferStatus};
 pub use segment::{BlockExtent, Durability, LayoutError, MemberLayout, Segment, SegmentLayout};
-pub use uri::{DeviceUri, ModelUri, StoreUri, UriError};
+pub use uri::{CacheUri, DeviceUri, ModelUri, StoreUri, UriError};

@@ -1,5 +1,6 @@
 //! Memory that requests can name.
 
+use std::fmt;
 use std::sync::Arc;
 
 use tentpeg_driver::dma::{
@@ -20,7 +21,7 @@ pub enum MemoryError {
 
 /// Host memory that was allocated and registered by an engine. Clones name the same memory.
 ///
-/// It stays registered as long as the engine is open, and allocated as long as a handle is there.
+/// It stays registered until it is unregistered, or the engine is closed, and allocated as long as a handle is there.
 #[derive(Clone)]
 pub struct Memory {
     pub(crate) region: Arc<Region<HostMemory>>,
@@ -47,35 +48,74 @@ impl Memory {
         self.region.backing().pages()
     }
 
+    /// As admission sees it.
+    fn entry(&self) -> RegionEntry {
+        RegionEntry {
+            address: self.address(),
+            len: self.len() as u64,
+            iova: self.region.iova(),
+            access: self.region.access(),
+        }
+    }
+
     /// The bytes. What a pending task reads or writes is of no meaning meanwhile.
     pub fn view(&self) -> DmaView<'_> {
         self.region.view()
     }
 }
 
-/// All memory that requests can name, as it was at some time.
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes at {:#x}", self.len(), self.address())
+    }
+}
+
+/// Memory that stays registered, as requests that have not ended name it.
+#[derive(Debug, Error)]
+#[error("{tasks} tasks that have not ended name the memory ({memory:?}): wait for them, or cancel them")]
+pub struct MemoryInUse {
+    /// The memory, given back.
+    pub memory: Memory,
+    /// Tasks that name it.
+    pub tasks: usize,
+}
+
+/// All memory that was registered, as it was at some time.
 #[derive(Default)]
 pub(crate) struct Registered {
-    /// What admission asks.
+    /// What admission asks: the memory that requests can name.
     pub(crate) table: RegionTable,
-    /// By address.
+    /// By address; that which is being unregistered too, as what was admitted before is served still.
     regions: Vec<Memory>,
 }
 
 impl Registered {
     /// The same with one more. `None`: it shares addresses with another.
     pub(crate) fn with(&self, memory: Memory) -> Option<Self> {
+        let mut entries = self.table.entries().to_vec();
+        entries.push(memory.entry());
+        let table = RegionTable::new(entries).ok()?;
         let mut regions = self.regions.clone();
         regions.push(memory);
         regions.sort_by_key(Memory::address);
-        let entries = regions.iter().map(|memory| RegionEntry {
-            address: memory.address(),
-            len: memory.len() as u64,
-            iova: memory.region.iova(),
-            access: memory.region.access(),
-        });
-        let table = RegionTable::new(entries.collect()).ok()?;
         Some(Self { table, regions })
+    }
+
+    /// The same with that memory out of what requests can name. `None`: it is not among it.
+    pub(crate) fn closing(&self, memory: &Memory) -> Option<Self> {
+        let (closing, mut entries) = (memory.entry(), self.table.entries().to_vec());
+        entries.retain(|entry| *entry != closing);
+        if entries.len() == self.table.entries().len() {
+            return None;
+        }
+        Some(Self { table: RegionTable::new(entries).ok()?, regions: self.regions.clone() })
+    }
+
+    /// The same without that memory.
+    pub(crate) fn without(&self, memory: &Memory) -> Self {
+        let mut regions = self.regions.clone();
+        regions.retain(|region| !Arc::ptr_eq(&region.region, &memory.region));
+        Self { table: self.table.clone(), regions }
     }
 
     /// The memory that has the `len` bytes at `address`, and where in it they begin.

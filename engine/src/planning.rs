@@ -13,9 +13,8 @@ use tentpeg_driver::spec::ZeroesBased;
 use tentpeg_driver::spec::command::Sqe;
 
 use crate::OpCode;
-use crate::batch::Shared;
 use crate::segment::Durability;
-use crate::task::{Head, Transfer};
+use crate::task::{Head, Transfer, Walk};
 
 /// The most extents of a command: a page each would be 2 MiB.
 pub(crate) const MAX_EXTENTS: usize = 512;
@@ -64,7 +63,7 @@ pub(crate) struct Ground {
 // Always: a call and the return of a whole `Step` through memory cost 50 instructions a command.
 #[inline(always)]
 pub(crate) fn next_command(
-    batch: &Shared,
+    tasks: &mut Walk<'_>,
     cursor: Cursor,
     tail: u32,
     alone: bool,
@@ -72,7 +71,7 @@ pub(crate) fn next_command(
     extents: &mut Vec<Extent>,
 ) -> Option<Step> {
     extents.clear();
-    let task = batch.task(cursor.task)?;
+    let task = tasks.get(cursor.task)?;
     let first = task.transfer(task.head()).filter(|first| first.head.lane() == ground.lane)?;
     let limits = &ground.limits;
     let max = limits.max_transfer();
@@ -88,13 +87,11 @@ pub(crate) fn next_command(
     // Only a task that this command ends can be followed by another one in it.
     if !alone && next.planned == 0 {
         while next.task < tail && extents.len() < MAX_EXTENTS {
-            let Some(task) = batch.task(next.task) else { break };
+            let Some(task) = tasks.get(next.task) else { break };
             // One segment, one lane, one direction and one durability: all of that is in the head.
-            if task.head() != first.head {
-                break;
-            }
-            let Some(follower) = task.transfer(first.head) else { break };
-            if !joins(slba, bytes, &follower, max, limits, extents) {
+            let goes_on = slba + (bytes >> limits.lba_shift());
+            let Some(follower) = task.transfer_at(first.head, goes_on) else { break };
+            if !joins(bytes, &follower, max, limits, extents) {
                 break;
             }
             bytes += follower.length;
@@ -109,16 +106,15 @@ pub(crate) fn next_command(
             Sqe::write(ground.nsid, slba, nlb).with_fua(fua)
         }
     };
-    let tasks = next.task - cursor.task + u32::from(next.planned != 0);
-    Some(Step { sqe, head: first.head, first: cursor.task, tasks, bytes, next })
+    let served = next.task - cursor.task + u32::from(next.planned != 0);
+    Some(Step { sqe, head: first.head, first: cursor.task, tasks: served, bytes, next })
 }
 
-/// Whether `follower` can be the next part of a command that starts at `slba` and has `bytes`; its memory is added to
-/// `extents` then.
+/// Whether `follower`, which follows on the device, can be the next part of a command that has `bytes`; its memory is
+/// added to `extents` then.
 #[inline]
-fn joins(slba: u64, bytes: u64, follower: &Transfer, max: u64, limits: &Limits, extents: &mut Vec<Extent>) -> bool {
-    let goes_on = follower.slba == slba + (bytes >> limits.lba_shift());
-    if !goes_on || bytes.checked_add(follower.length).is_none_or(|sum| sum > max) {
+fn joins(bytes: u64, follower: &Transfer, max: u64, limits: &Limits, extents: &mut Vec<Extent>) -> bool {
+    if bytes.checked_add(follower.length).is_none_or(|sum| sum > max) {
         return false;
     }
     append(Extent { iova: follower.iova, len: follower.length }, limits, extents)

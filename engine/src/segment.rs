@@ -3,16 +3,19 @@
 //! A segment is bytes from 0 to its capacity, and a map that says on which device each of its blocks lies. Layouts come
 //! from outside ([`SegmentLayout`]); what they say is checked here, once, before anything is served.
 
+pub(crate) mod extent;
 mod layout;
 mod map;
 
 use tentpeg_driver::queue::Limits;
 
+pub use extent::BlockExtent;
 pub(crate) use layout::check_disjoint;
-pub use layout::{BlockExtent, Durability, LayoutError, MemberLayout, SegmentLayout};
+pub use layout::{Durability, LayoutError, MemberLayout, SegmentLayout};
 pub(crate) use map::{Piece, SegmentMap};
 
-use crate::SegmentId;
+use crate::task::Head;
+use crate::{OpCode, SegmentId};
 
 /// The most segments of an engine.
 pub(crate) const MAX_SEGMENTS: usize = 1 << 16;
@@ -37,8 +40,28 @@ pub struct Segment {
     pub deallocated_is_zero: bool,
     pub(crate) lba_shift: u32,
     pub(crate) map: SegmentMap,
-    /// The device and first block where it is one extent: the way of most requests.
-    pub(crate) single: Option<(u8, u64)>,
+    /// Where it is one extent: the way of most requests.
+    pub(crate) single: Option<Single>,
+}
+
+/// All that the transfers of a segment of one extent have in common.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Single {
+    /// Its first block on the device.
+    pub(crate) slba: u64,
+    read: Head,
+    write: Head,
+}
+
+impl Single {
+    /// The head of its tasks that go this way.
+    #[inline]
+    pub(crate) const fn head(&self, opcode: OpCode) -> Head {
+        match opcode {
+            OpCode::Read => self.read,
+            OpCode::Write => self.write,
+        }
+    }
 }
 
 /// What a segment must know of a device.
@@ -57,6 +80,12 @@ impl Segment {
         let members = || map.devices().iter().filter_map(|device| devices.get(usize::from(device)));
         // The map has checked that there is a member, and that all have blocks of one size.
         let lba_shift = members().next().map_or(0, |device| device.limits.lba_shift());
+        // Numbers count from 1, and `open_all` has no more than 16 bits name.
+        let index = id.0.wrapping_sub(1) as u16;
+        let single = map.single().map(|(device, slba)| {
+            let head = |opcode| Head::transfer(opcode, layout.durability, device, index);
+            Single { slba, read: head(OpCode::Read), write: head(OpCode::Write) }
+        });
         Ok(Self {
             id,
             capacity: map.blocks() << lba_shift,
@@ -65,7 +94,7 @@ impl Segment {
             deallocates: members().all(|device| device.deallocates),
             deallocated_is_zero: members().all(|device| device.deallocated_is_zero),
             lba_shift,
-            single: map.single(),
+            single,
             layout,
             map,
         })

@@ -8,11 +8,15 @@
 //! what a plain one does, and the orderings stand where something is published: the batch's tail, a share's end, and the
 //! state.
 
-use std::sync::OnceLock;
+mod countdown;
+mod list;
+
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tentpeg_driver::dma::Iova;
 use tentpeg_driver::spec::status::Status;
+
+pub(crate) use list::{TaskList, Walk};
 
 use crate::TransferState;
 use crate::lanes::LaneSet;
@@ -227,28 +231,32 @@ pub(crate) struct Task {
 const _: () = assert!(size_of::<Task>() == 64);
 
 impl Task {
-    /// Makes it a pending task, or an invalid one where there is nothing to do. By the submitter, before it publishes
-    /// the task.
-    #[inline]
+    /// Makes it a pending transfer. By the submitter, before it publishes the task.
+    #[inline(always)]
+    pub(crate) fn prepare_transfer(&self, Transfer { head, slba, iova, length }: Transfer) {
+        self.at.store(slba, Ordering::Relaxed);
+        self.memory.store(iova.get(), Ordering::Relaxed);
+        self.length.store(length, Ordering::Relaxed);
+        self.head.store(head.0, Ordering::Relaxed);
+        self.open.store(1, Ordering::Relaxed);
+        self.state.store(TransferState::Pending as u32, Ordering::Relaxed);
+    }
+
+    /// Makes it a pending task, or an invalid one where there is nothing to do. By the submitter, as above.
     pub(crate) fn prepare(&self, work: Work) {
-        let (head, open, state) = match work {
-            Work::Transfer(Transfer { head, slba, iova, length }) => {
-                self.at.store(slba, Ordering::Relaxed);
-                self.memory.store(iova.get(), Ordering::Relaxed);
-                self.length.store(length, Ordering::Relaxed);
-                (head, 1, TransferState::Pending)
-            }
+        let (head, state) = match work {
+            Work::Transfer(transfer) => return self.prepare_transfer(transfer),
             Work::Spread(Spread { head, lanes, offset, memory, length }) => {
                 self.at.store(offset, Ordering::Relaxed);
                 self.memory.store(memory, Ordering::Relaxed);
                 self.length.store(length, Ordering::Relaxed);
                 self.lanes.store(lanes.bits(), Ordering::Relaxed);
-                (head, lanes.count(), TransferState::Pending)
+                self.open.store(lanes.count(), Ordering::Relaxed);
+                (head, TransferState::Pending)
             }
-            Work::Nothing => (Head(NOTHING), 0, TransferState::Invalid),
+            Work::Nothing => (Head(NOTHING), TransferState::Invalid),
         };
         self.head.store(head.0, Ordering::Relaxed);
-        self.open.store(open, Ordering::Relaxed);
         self.state.store(state as u32, Ordering::Relaxed);
     }
 
@@ -281,6 +289,13 @@ impl Task {
         })
     }
 
+    /// What is to be done, if that is a transfer with this head that begins at block `slba`.
+    #[inline]
+    pub(crate) fn transfer_at(&self, head: Head, slba: u64) -> Option<Transfer> {
+        let begins = self.head() == head && self.at.load(Ordering::Relaxed) == slba;
+        if begins { self.transfer(head) } else { None }
+    }
+
     /// Its kind, lane and segment.
     #[inline]
     pub(crate) fn head(&self) -> Head {
@@ -299,9 +314,9 @@ impl Task {
         if outcome != Outcome::SUCCESS && self.failure.load(Ordering::Relaxed) == 0 {
             self.failure.store(outcome.0, Ordering::Relaxed);
         }
-        let open = self.open.load(Ordering::Relaxed) - 1;
-        self.open.store(open, Ordering::Relaxed);
-        if open != 0 {
+        let open = self.open.load(Ordering::Relaxed);
+        if open > 1 {
+            self.open.store(open - 1, Ordering::Relaxed);
             return None;
         }
         Some(self.end(Outcome(self.failure.load(Ordering::Relaxed))))
@@ -319,32 +334,35 @@ impl Task {
 
     /// The share of a lane has ended, with this outcome. By that lane, once. The task's end, if it was the last one.
     pub(crate) fn share_ended(&self, outcome: Outcome) -> Option<TransferState> {
-        if outcome != Outcome::SUCCESS {
-            // The first to fail decides; whoever ends the task reads it behind the countdown.
-            let _ = self.failure.compare_exchange(0, outcome.0, Ordering::Relaxed, Ordering::Relaxed);
-        }
-        // Release: the outcome, and the bytes, of this share are seen by whoever ends the task; Acquire: so are those
-        // of the other shares.
-        if self.open.fetch_sub(1, Ordering::AcqRel) != 1 {
-            return None;
-        }
-        let failure = Outcome(self.failure.load(Ordering::Relaxed));
+        let failure = Outcome(countdown::share_ended(&self.open, &self.failure, outcome.0)?);
         Some(self.end(if failure == Outcome::CANCELED && self.has_begun() { Outcome::LOST } else { failure }))
     }
 
     /// Ends a transfer without looking at its commands: none was issued, or the device has been stopped.
-    pub(crate) fn give_up(&self, outcome: Outcome) {
-        self.end(outcome);
+    pub(crate) fn give_up(&self, outcome: Outcome) -> TransferState {
+        self.end(outcome)
     }
 
     /// Publishes the end. Release: whoever sees it sees the bytes that the device wrote.
     #[inline]
     fn end(&self, outcome: Outcome) -> TransferState {
-        let state = match outcome {
-            Outcome::SUCCESS => TransferState::Completed,
-            Outcome::CANCELED => TransferState::Canceled,
-            _ => TransferState::Failed,
-        };
+        if outcome != Outcome::SUCCESS {
+            return self.end_without_success(outcome);
+        }
+        self.state.store(TransferState::Completed as u32, Ordering::Release);
+        TransferState::Completed
+    }
+
+    /// Ends a transfer of which no command was issued, and takes it out of what is planned. By its lane.
+    pub(crate) fn withdraw(&self) -> TransferState {
+        self.head.store(NOTHING, Ordering::Relaxed);
+        self.end(Outcome::CANCELED)
+    }
+
+    /// Publishes an end with a status, or without bytes.
+    #[cold]
+    fn end_without_success(&self, outcome: Outcome) -> TransferState {
+        let state = if outcome == Outcome::CANCELED { TransferState::Canceled } else { TransferState::Failed };
         self.state.store(state as u32 | u32::from(outcome.status()) << 16, Ordering::Release);
         state
     }
@@ -363,75 +381,10 @@ impl Task {
     }
 }
 
-/// Chunks of tasks: the first has [`FIRST_CHUNK`], each further one twice as many as the one before.
-const CHUNKS: usize = 27;
-/// Tasks of the first chunk, as a power of two.
-const FIRST_CHUNK_SHIFT: u32 = 5;
-
-/// A list of tasks that grows and never moves, so that a lane reads old ones while new ones are appended.
-#[derive(Debug)]
-pub(crate) struct TaskList {
-    chunks: [OnceLock<Box<[Task]>>; CHUNKS],
-}
-
-impl TaskList {
-    /// The most tasks of a list.
-    pub(crate) const MAX: u32 = (((1u64 << CHUNKS) - 1) << FIRST_CHUNK_SHIFT) as u32;
-
-    /// An empty list with room for `capacity` tasks.
-    pub(crate) fn with_capacity(capacity: u32) -> Self {
-        let list = Self { chunks: [const { OnceLock::new() }; CHUNKS] };
-        list.reserve(capacity);
-        list
-    }
-
-    /// Makes room for `count` tasks in all, at most [`MAX`](Self::MAX).
-    pub(crate) fn reserve(&self, count: u32) {
-        let Some(last) = count.min(Self::MAX).checked_sub(1) else { return };
-        for chunk in 0..=place(last).0 {
-            self.chunks[chunk]
-                .get_or_init(|| (0..1usize << (chunk as u32 + FIRST_CHUNK_SHIFT)).map(|_| Task::default()).collect());
-        }
-    }
-
-    /// The task of this index, where there is room for it.
-    #[inline]
-    pub(crate) fn get(&self, index: u32) -> Option<&Task> {
-        let (chunk, at) = place(index);
-        self.chunks.get(chunk)?.get()?.get(at)
-    }
-}
-
-/// The chunk of a task and its place there.
-#[inline]
-fn place(index: u32) -> (usize, usize) {
-    // Shifted by the first chunk's length the chunks start at powers of two.
-    let shifted = u64::from(index) + (1 << FIRST_CHUNK_SHIFT);
-    let power = 63 - shifted.leading_zeros();
-    ((power - FIRST_CHUNK_SHIFT) as usize, (shifted - (1 << power)) as usize)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use tentpeg_driver::spec::status::StatusCode;
-
-    #[test]
-    fn each_index_has_a_place_of_its_own() {
-        let mut expected = (0, 0);
-        for index in 0..100_000 {
-            assert_eq!(place(index), expected);
-            expected.1 += 1;
-            if expected.1 == 1 << (expected.0 as u32 + FIRST_CHUNK_SHIFT) {
-                expected = (expected.0 + 1, 0);
-            }
-        }
-        assert_eq!(place(TaskList::MAX - 1).0, CHUNKS - 1);
-        let list = TaskList::with_capacity(33);
-        assert!(list.get(95).is_some() && list.get(96).is_none());
-        list.reserve(97);
-        assert!(list.get(96).is_some());
-    }
 
     #[test]
     fn a_transfer_ends_with_its_last_command_and_keeps_the_first_failure() {

@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::ByteSize;
 
 /// The settings of a model, for messages.
-const MODEL_SETTINGS: &str = "size, lba, store, path, overwrite, mdts, queues";
+const MODEL_SETTINGS: &str = "size, lba, store, path, overwrite, cache, seed, mdts, queues";
 
 /// A device as the caller names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,10 +31,22 @@ pub struct ModelUri {
     pub lba: u32,
     /// Where the bytes are kept.
     pub store: StoreUri,
+    /// A volatile write cache in front of a file.
+    pub cache: Option<CacheUri>,
     /// Maximum Data Transfer Size, as a power of two of 4 KiB pages; 0 is no limit.
     pub mdts: u8,
     /// I/O queue pairs that the controller grants.
     pub queues: u16,
+}
+
+/// A volatile write cache that is held in this process, in front of a model's file: the end of the process is a loss of
+/// power. What was neither flushed nor written with FUA is lost then, but for what the device has written back by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheUri {
+    /// What it holds.
+    pub size: ByteSize,
+    /// Where the choice begins of what is written back, and when; 0 unless said.
+    pub seed: u64,
 }
 
 /// Where a model keeps its bytes.
@@ -115,8 +127,9 @@ impl FromStr for ModelUri {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut seen = Vec::new();
-        let mut uri = Self { size: None, lba: 4096, store: StoreUri::Memory, mdts: 9, queues: 64 };
+        let mut uri = Self { size: None, lba: 4096, store: StoreUri::Memory, cache: None, mdts: 9, queues: 64 };
         let (mut store, mut path, mut overwrite) = (None, None, false);
+        let (mut cache, mut seed) = (None, None);
         for setting in split_at_commas(text) {
             let (name, value) = match setting.split_once('=') {
                 Some((name, value)) => (name, Some(value)),
@@ -137,13 +150,15 @@ impl FromStr for ModelUri {
                         wrong: "takes no value: write just 'overwrite'",
                     });
                 }
-                ("size" | "lba" | "store" | "path" | "mdts" | "queues", None | Some("")) => {
+                ("size" | "lba" | "store" | "path" | "cache" | "seed" | "mdts" | "queues", None | Some("")) => {
                     return Err(UriError::Form { name: name.to_owned(), wrong: example(name) });
                 }
-                ("size", Some(value)) => uri.size = Some(size(value)?),
+                ("size", Some(value)) => uri.size = Some(size("size", value)?),
                 ("lba", Some(value)) => uri.lba = lba(value)?,
                 ("store", Some(value)) => store = Some(value.to_owned()),
                 ("path", Some(value)) => path = Some(PathBuf::from(value)),
+                ("cache", Some(value)) => cache = Some(size("cache", value)?),
+                ("seed", Some(value)) => seed = Some(number("seed", value, 0, u64::MAX)?),
                 ("mdts", Some(value)) => uri.mdts = number("mdts", value, 0, 255)? as u8,
                 ("queues", Some(value)) => uri.queues = number("queues", value, 1, 65_535)? as u16,
                 _ => {
@@ -173,8 +188,30 @@ impl FromStr for ModelUri {
             ));
         }
         if let Some(size) = uri.size {
-            whole_blocks(size, uri.lba)?;
+            whole_blocks("size", size, uri.lba)?;
         }
+        uri.cache = match (cache, seed) {
+            (Some(_), _) if !matches!(uri.store, StoreUri::File { .. }) => {
+                return Err(UriError::Together(
+                    "a cache is for a file, which outlives it: write path=FILE too, or leave cache away",
+                ));
+            }
+            (Some(size), seed) => {
+                whole_blocks("cache", size, uri.lba)?;
+                if size.0 / u64::from(uri.lba) > u32::MAX.into() {
+                    return Err(UriError::Value {
+                        name: "cache",
+                        value: size.to_string(),
+                        wrong: format!("a cache has at most {} blocks", u32::MAX),
+                    });
+                }
+                Some(CacheUri { size, seed: seed.unwrap_or(0) })
+            }
+            (None, Some(_)) => {
+                return Err(UriError::Together("seed goes with a cache: write cache=SIZE too, or leave seed away"));
+            }
+            (None, None) => None,
+        };
         Ok(uri)
     }
 }
@@ -186,16 +223,18 @@ fn example(name: &str) -> &'static str {
         "lba" => "needs a value, such as lba=4096",
         "store" => "needs a value: store=memory, store=null or store=file",
         "path" => "needs a value: the name of a file, such as path=disk.img",
+        "cache" => "needs a value, such as cache=1MiB",
+        "seed" => "needs a value, such as seed=1",
         "mdts" => "needs a value, such as mdts=9",
         _ => "needs a value, such as queues=64",
     }
 }
 
-/// Checks that a namespace of `size` bytes has whole blocks, and at least one.
-pub(crate) fn whole_blocks(size: ByteSize, lba: u32) -> Result<(), UriError> {
+/// Checks that `size` bytes, of the setting `name`, are whole blocks, and at least one.
+pub(crate) fn whole_blocks(name: &'static str, size: ByteSize, lba: u32) -> Result<(), UriError> {
     if size.0 == 0 || !size.0.is_multiple_of(lba.into()) {
         return Err(UriError::Value {
-            name: "size",
+            name,
             value: size.to_string(),
             wrong: format!("must be a multiple of the block of {lba} bytes, and not 0"),
         });
@@ -220,9 +259,9 @@ fn split_at_commas(text: &str) -> Vec<String> {
     if parts.len() == 1 && parts[0].is_empty() { Vec::new() } else { parts }
 }
 
-fn size(value: &str) -> Result<ByteSize, UriError> {
+fn size(name: &'static str, value: &str) -> Result<ByteSize, UriError> {
     value.parse().map_err(|error: crate::ByteSizeError| UriError::Value {
-        name: "size",
+        name,
         value: value.to_owned(),
         wrong: error.to_string(),
     })
@@ -239,8 +278,8 @@ fn lba(value: &str) -> Result<u32, UriError> {
     }
 }
 
-fn number(name: &'static str, value: &str, min: u32, max: u32) -> Result<u32, UriError> {
-    match value.parse::<u32>() {
+fn number(name: &'static str, value: &str, min: u64, max: u64) -> Result<u64, UriError> {
+    match value.parse::<u64>() {
         Ok(number) if (min..=max).contains(&number) => Ok(number),
         _ => Err(UriError::Value {
             name,
@@ -274,6 +313,9 @@ impl fmt::Display for ModelUri {
                 }
             }
         }
+        if let Some(CacheUri { size, seed }) = self.cache {
+            write!(f, ",cache={size},seed={seed}")?;
+        }
         write!(f, ",mdts={},queues={}", self.mdts, self.queues)
     }
 }
@@ -298,6 +340,12 @@ mod tests {
         let DeviceUri::Model(ends) = r"model:path=a\b\\,mdts=5".parse().unwrap();
         assert_eq!(ends.store, StoreUri::File { path: r"a\b\".into(), overwrite: false });
         assert!(ends.to_string().contains(r"path=a\\b\\,mdts=5"), "{ends}");
+        assert_eq!(ends.cache, None);
+        let DeviceUri::Model(cached) = "model:path=a,cache=64KiB".parse().unwrap();
+        assert_eq!(cached.cache, Some(CacheUri { size: ByteSize(64 << 10), seed: 0 }));
+        let DeviceUri::Model(cached) = "model:seed=7,cache=512,lba=512,path=a".parse().unwrap();
+        assert_eq!(cached.cache, Some(CacheUri { size: ByteSize(512), seed: 7 }));
+        assert!(cached.to_string().contains("path=a,cache=512B,seed=7"), "{cached}");
         let DeviceUri::Model(null) = "model:store=null,mdts=5,queues=1".parse().unwrap();
         assert_eq!((null.store, null.mdts, null.queues), (StoreUri::Null, 5, 1));
     }
@@ -320,6 +368,14 @@ mod tests {
         assert!(message("model:store=null,path=x").contains("either path or store"));
         assert!(message("model:queues=0").contains("from 1 to 65535"));
         assert!(message("model:mdts=256").contains("from 0 to 255"));
+        assert!(message("model:cache=1MiB").contains("write path=FILE too"));
+        assert!(message("model:cache=1MiB,store=null").contains("a cache is for a file"));
+        assert!(message("model:path=a,seed=1").contains("write cache=SIZE too"));
+        assert!(message("model:path=a,cache=6KiB").contains("cache=6KiB: must be a multiple of the block of 4096"));
+        assert!(message("model:path=a,cache=0").contains("and not 0"));
+        assert!(message("model:path=a,cache=16TiB").contains("at most 4294967295 blocks"));
+        assert!(message("model:path=a,cache=1GB").contains("GiB is probably meant"));
+        assert!(message("model:path=a,cache=4KiB,seed=-1").contains("from 0 to 18446744073709551615"));
         assert!(message("model:size=1GiB,").contains("a comma too many"));
         assert!(message("model:size=1GiB,,lba=512").contains("a comma too many"));
         for (text, example) in [
@@ -328,6 +384,8 @@ mod tests {
             ("store=", "store=null"),
             ("mdts=", "mdts=9"),
             ("queues", "queues=64"),
+            ("cache=", "cache=1MiB"),
+            ("seed", "seed=1"),
         ] {
             assert!(message(&format!("model:{text}")).contains(example), "{text}");
         }

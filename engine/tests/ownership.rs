@@ -5,9 +5,11 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use tentpeg_driver::controller::NamespaceIdentity;
-use tentpeg_driver::model::ModelError;
-use tentpeg_engine::ownership::lock::{Lock, LockError, LockFolder, LockMode, LockName, store_in_use};
-use tentpeg_engine::{Engine, EngineConfig, OpenError};
+use tentpeg_engine::administration::Administration;
+use tentpeg_engine::label::{NewLabel, NewSegment};
+use tentpeg_engine::ownership::lock::{Lock, LockError, LockFolder, LockMode, LockName};
+use tentpeg_engine::{Engine, OpenError, OpenOptions};
+use uuid::Uuid;
 
 /// Tells a child what to lock: the folder of locks, or nothing; and the store.
 const FOLDER: &str = "TENTPEG_TEST_LOCK_FOLDER";
@@ -17,6 +19,23 @@ const STORE: &str = "TENTPEG_TEST_STORE";
 enum Won {
     Namespace { _lock: Lock },
     Store { _engine: Box<Engine> },
+}
+
+/// All of them are one node.
+fn options() -> OpenOptions {
+    OpenOptions { node: Some(Uuid::from_u128(7)), ..OpenOptions::default() }
+}
+
+/// A device with a label and a segment.
+fn labelled(store: &Path) {
+    let uri = format!("model:path={},size=8MiB", store.display());
+    let mut device = Administration::open_with(uri, &options()).unwrap();
+    device.create_label(&NewLabel::default()).unwrap();
+    let (mut label, mut blocks) = device.change().unwrap();
+    let new = NewSegment { name: "kv".into(), capacity: 1 << 20, ..NewSegment::default() };
+    label.create_segment(&mut *blocks, &new).unwrap();
+    drop(blocks);
+    device.close().unwrap();
 }
 
 fn lock(folder: Option<&Path>, store: Option<&Path>) -> Result<Won, LockError> {
@@ -29,9 +48,9 @@ fn lock(folder: Option<&Path>, store: Option<&Path>) -> Result<Won, LockError> {
         }
         (None, Some(store)) => {
             let uri = format!("model:path={},overwrite", store.display());
-            match Engine::open(&uri, EngineConfig::default()) {
-                Ok(engine) => Ok(Won::Store { _engine: Box::new(engine) }),
-                Err(OpenError::Model(ModelError::InUse { path })) => Err(store_in_use(&path)),
+            match Engine::open_devices([uri], options()) {
+                Ok((engine, _)) => Ok(Won::Store { _engine: Box::new(engine) }),
+                Err(OpenError::Lock(error)) => Err(error),
                 Err(error) => panic!("{error}"),
             }
         }
@@ -124,6 +143,10 @@ fn of_four_processes_one_has_the_device_until_it_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     contend(FOLDER, &folder.path().join("locks"));
     let store = folder.path().join("store");
-    std::fs::write(&store, [0; 4096]).unwrap();
+    labelled(&store);
     contend(STORE, &store);
+    // Whoever was killed has left nothing that keeps the next one out, and the label is as it was.
+    let uri = format!("model:path={}", store.display());
+    let engine = Engine::open_devices([uri], options()).unwrap().0;
+    assert_eq!(engine.segments()[0].layout.name, "kv");
 }

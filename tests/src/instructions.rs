@@ -22,6 +22,8 @@ pub const FIGURES: &[&str] = &[
     "driver, complete 4 KiB read",
     "driver, submit 128 KiB read",
     "engine, submit to status, 4 KiB, batch 32",
+    "engine, status of a task and its batch, of 32",
+    "engine, status of a task and its batch, of 64,000",
 ];
 
 /// Commands in flight.
@@ -74,6 +76,8 @@ pub fn run_workload(figure: &str) -> Result<u64, Box<dyn Error>> {
         "driver, complete 4 KiB read" => driver(4096, Measure::Complete),
         "driver, submit 128 KiB read" => driver(128 << 10, Measure::Submit),
         "engine, submit to status, 4 KiB, batch 32" => engine(),
+        "engine, status of a task and its batch, of 32" => status(32),
+        "engine, status of a task and its batch, of 64,000" => status(64_000),
         _ => return Err(format!("no such figure; there are: {}", FIGURES.join("; ")).into()),
     }?;
     println!("{operations}");
@@ -226,6 +230,27 @@ fn measured_engine_submit(
 fn engine_submit(engine: &Engine, lane: &mut Lane, batch: &Batch, requests: &[Request]) -> Result<(), Box<dyn Error>> {
     engine.submit(batch, requests)?;
     lane.turn();
+    Ok(())
+}
+
+/// What a poll of a task and of its batch takes, in a batch of so many tasks, all pending.
+fn status(tasks: u32) -> Result<u64, Box<dyn Error>> {
+    let (engine, lane) = Engine::open_caller_driven("model:size=1GiB,store=null", EngineConfig::default())?;
+    let memory = engine.allocate_memory(4096)?;
+    let target_id = engine.segments()[0].id;
+    let request = Request { opcode: OpCode::Read, source: memory.address(), target_id, target_offset: 0, length: 4096 };
+    let batch = engine.allocate_batch(tasks)?;
+    engine.submit(&batch, &vec![request; tasks as usize])?;
+    for look in 0..GROUPS as u32 {
+        measured_status(&batch, look * 37 % tasks)?;
+    }
+    engine.close_with(lane)?;
+    Ok(GROUPS as u64)
+}
+
+#[inline(never)]
+fn measured_status(batch: &Batch, task: u32) -> Result<(), Box<dyn Error>> {
+    std::hint::black_box((batch.status(task)?, batch.overall()));
     Ok(())
 }
 

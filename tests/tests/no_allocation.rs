@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use tentpeg_engine::{Batch, Engine, EngineConfig, Lane, Memory, OpCode, Request};
+use tentpeg_engine::{Batch, BatchOptions, Engine, EngineConfig, Lane, Memory, OpCode, Priority, Request};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -88,15 +88,22 @@ impl Bench {
 
 #[test]
 fn a_request_allocates_nothing() {
-    for (what, mdts, blocks, stride) in [
-        ("single blocks", 9, 1, 7),
-        ("blocks joined into one command", 9, 1, 1),
-        ("commands with PRP lists", 9, 16, 32),
-        ("tasks of several commands", 2, 16, 32),
+    for (what, mdts, blocks, stride, priority) in [
+        ("single blocks", 9, 1, 7, Priority::High),
+        ("single blocks that can wait", 9, 1, 7, Priority::Low),
+        ("blocks joined into one command", 9, 1, 1, Priority::Medium),
+        ("commands with PRP lists", 9, 16, 32, Priority::High),
+        ("tasks of several commands", 2, 16, 32, Priority::High),
     ] {
         let mut bench = Bench::open(mdts);
         let groups = 200;
-        let batch = bench.engine.allocate_batch(GROUP * 2 * groups).unwrap();
+        // Of every priority, with somebody to be told.
+        let options = BatchOptions {
+            capacity: GROUP * 2 * groups,
+            priority,
+            notifier: Some(Box::new(|status| assert!(status.ended <= status.tasks))),
+        };
+        let batch = bench.engine.allocate_batch_with(options).unwrap();
         let (reads, writes) =
             (bench.requests(OpCode::Read, blocks, stride), bench.requests(OpCode::Write, blocks, stride));
         let warm_up = allocations(|| {

@@ -12,11 +12,11 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use tentpeg_driver::controller::ControllerError;
-use tentpeg_engine::{ByteSize, Engine, Lane, Memory, OpenError};
+use tentpeg_engine::{ByteSize, Engine, Lane, LaneMode, Memory, OpenError, OpenOptions, Segment};
 use thiserror::Error;
 
 use crate::both_sides::{BothSides, Start};
-use crate::device::{self, DeviceError, Geometry, NewFile, NotRemoved, require_writable};
+use crate::device::{self, DeviceError, Geometry, NewFile, NodeArgs, NotRemoved, SegmentArgs, require_writable};
 use crate::failure::IoError;
 use crate::interrupt::Interrupt;
 use crate::memory_budget::Available;
@@ -65,6 +65,12 @@ pub struct BenchArgs {
     /// The device. Writing to a file that exists needs `overwrite` in the URI, and destroys what it holds
     #[arg(default_value = "model:size=1GiB")]
     pub device: String,
+    /// Which segment.
+    #[command(flatten)]
+    pub segment: SegmentArgs,
+    /// Who this host is.
+    #[command(flatten)]
+    pub node: NodeArgs,
     /// The order of offsets
     #[arg(long, value_enum, default_value_t = Pattern::Random)]
     pub pattern: Pattern,
@@ -156,15 +162,14 @@ pub fn run(args: &BenchArgs, interrupt: &Interrupt) -> Result<Report, BenchError
     if let Some(geometry) = device::to_be_created(&args.device)? {
         Plan::new(args, geometry)?;
     }
-    device::require_nobodys(&args.device)?;
-    let config = plan::engine_config(args);
-    let (engine, lane) = match args.lane {
-        LaneOf::Thread => (Engine::open(&args.device, config)?, None),
-        LaneOf::Caller => {
-            let (engine, lane) = Engine::open_caller_driven(&args.device, config)?;
-            (engine, Some(lane))
-        }
+    let lanes = match args.lane {
+        LaneOf::Thread => LaneMode::Thread,
+        LaneOf::Caller => LaneMode::CallerDriven,
     };
+    // What is only read need not be this node's.
+    let read_only = args.mode == Mode::Read && !args.fill && device::to_be_created(&args.device)?.is_none();
+    let options = OpenOptions { config: plan::engine_config(args), lanes, read_only, ..args.node.options() };
+    let (engine, lane) = Engine::open_devices(args.segment.devices(&args.device), options)?;
     let new = NewFile::of(&engine);
     let apart = report_file.map_or(Ok(()), |file| file.is_not_of_device(&args.device));
     let measured = apart.map_err(BenchError::from).and_then(|()| measured(args, interrupt, engine, lane, began));
@@ -182,19 +187,20 @@ fn measured(
     lane: Option<Lane>,
     began: Instant,
 ) -> Result<Report, BenchError> {
-    let plan = Plan::new(args, Geometry::of(&engine))?;
+    let segment = args.segment.of(&engine)?;
+    let plan = Plan::new(args, Geometry::of(segment))?;
     if args.fill {
         device::require_bytes("fill", &engine)?;
     }
     if plan.writes() || args.fill {
-        require_writable(&engine)?;
+        require_writable(&engine, segment)?;
     }
     plan.fits(&args.device, args.fill, &Available::now()?)?;
     let memory = engine.allocate_memory(plan.memory_bytes())?;
-    let mut rig = Rig { engine: &engine, lane, memory: &memory, interrupt };
+    let mut rig = Rig { engine: &engine, segment, lane, memory: &memory, interrupt };
     let (measured, both_sides) = go(&mut rig, &plan, args.fill)?;
     let lane = rig.lane.take();
-    let mut report = report_of(&plan, &engine, &memory, measured, both_sides, began);
+    let mut report = report_of(&plan, &engine, segment, &memory, measured, both_sides, began);
     report.settings.push(Row::json("lane", Value::Text(name_of(args.lane))));
     close(engine, lane).map_err(BenchError::Close)?;
     Ok(report)
@@ -222,6 +228,7 @@ fn go(rig: &mut Rig<'_>, plan: &Plan, fill: bool) -> Result<(Measured, BothSides
 fn report_of(
     plan: &Plan,
     engine: &Engine,
+    segment: &Segment,
     memory: &Memory,
     measured: Measured,
     both_sides: BothSides,
@@ -248,9 +255,10 @@ fn report_of(
             "none: a null store moves no bytes"
         }),
         errors: measured.errors,
+        note: device::not_fenced(engine.devices().map(|device| device.info())),
         plots: Plots {
             block_bytes: Some(plan.block),
-            segment: engine.segments()[0].layout.name.clone(),
+            segment: segment.layout.name.clone(),
             timeline: measured.timeline,
             latency: measured.latency.distribution(),
             latency_of: "a request: from the submit of its group until it was seen to have ended",
@@ -259,7 +267,7 @@ fn report_of(
         ..Report::default()
     };
     report.add_both_sides(both_sides);
-    engine.store_error().iter().for_each(|host| report.errors.explain(host));
+    device::cause_of_failures(engine).iter().for_each(|cause| report.errors.explain(cause));
     report
 }
 

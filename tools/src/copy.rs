@@ -17,7 +17,7 @@ use tentpeg_driver::controller::ControllerError;
 use tentpeg_engine::{ByteSize, Engine, EngineConfig, OpenError};
 use thiserror::Error;
 
-use crate::device::{DeviceError, Geometry, NotRemoved};
+use crate::device::{DeviceError, Geometry, NotRemoved, cause_of_failures};
 use crate::failure::IoError;
 use crate::memory_budget::Bound;
 use crate::report::{Report, Value};
@@ -173,7 +173,7 @@ pub enum CopyError {
         /// What is left.
         left: NotRemoved,
     },
-    /// Host: what it said when it failed the device's store.
+    /// Host: what it said when it failed the device's store, or another one that has taken the device over.
     #[error("{cause}; {host}")]
     Host {
         /// What the device made of it.
@@ -242,9 +242,9 @@ impl From<OpenError> for CopyError {
 }
 
 impl CopyError {
-    /// The same, with what the host said, where it is the host that has failed `engine`'s store.
+    /// The same, with what `engine` knows of the reason.
     fn with_host(self, engine: &Engine) -> Self {
-        match engine.store_error() {
+        match cause_of_failures(engine) {
             Some(host) => Self::Host { cause: Box::new(self), host },
             None => self,
         }
@@ -259,7 +259,7 @@ pub struct Copied {
     /// One line for people.
     pub summary: String,
     /// What they should know besides.
-    pub note: Option<&'static str>,
+    pub note: Option<String>,
 }
 
 /// An engine for copying.

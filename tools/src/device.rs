@@ -1,6 +1,6 @@
 //! Opening a device for a subcommand, without making a file that nobody asked for.
 //!
-//! `model:path=FILE,size=4GiB` creates FILE. That suits what writes; what only looks, [`open_existing`], refuses instead. And since
+//! `model:path=FILE,size=4GiB` creates FILE. That suits what writes; what only looks, [`open_to_read`], refuses instead. And since
 //! nothing may be written when a request is wrong, a request that would create a file is checked before, against the [`Geometry`]
 //! that the file would give the device ([`to_be_created`]).
 
@@ -9,9 +9,14 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use tentpeg_engine::administration::{Administration, AdministrationError};
-use tentpeg_engine::{ByteSize, DeviceUri, Engine, EngineConfig, ModelUri, OpenError, StoreUri};
+use clap::Args;
+use tentpeg_engine::label::stripe::SetError;
+use tentpeg_engine::ownership::reservation::Fencing;
+use tentpeg_engine::{
+    ByteSize, DeviceInfo, DeviceUri, Engine, Lane, NotOpened, OpenError, OpenOptions, Segment, StoreUri,
+};
 use thiserror::Error;
+use uuid::Uuid;
 
 /// What a request is checked against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +28,85 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Of an open device.
-    pub fn of(engine: &Engine) -> Self {
-        let limits = engine.info().limits;
-        Self { block: limits.lba_size(), capacity: limits.capacity() }
+    /// Of a segment.
+    pub fn of(segment: &Segment) -> Self {
+        Self { block: segment.lba_size, capacity: segment.capacity }
     }
+}
+
+/// Who this host is to the devices that it writes.
+#[derive(Args, Clone, Debug, Default)]
+pub struct NodeArgs {
+    /// UUID of this node; without, the one that follows from its machine-id
+    #[arg(long, value_name = "UUID")]
+    pub node: Option<Uuid>,
+    /// Take a device over that is another node's, and fence that where the device has reservations
+    #[arg(long)]
+    pub take_over: bool,
+}
+
+/// Which segment of a device with a label.
+#[derive(Args, Clone, Debug, Default)]
+pub struct SegmentArgs {
+    /// The segment, of a device with a label [default: the only one]
+    #[arg(long, value_name = "NAME")]
+    pub segment: Option<String>,
+    /// Another device that the segment lies on, of a stripe; may be given several times
+    #[arg(long = "with", value_name = "DEVICE")]
+    pub with: Vec<String>,
+}
+
+impl NodeArgs {
+    /// How devices are opened by this node.
+    pub fn options(&self) -> OpenOptions {
+        OpenOptions { node: self.node, take_over: self.take_over, ..OpenOptions::default() }
+    }
+}
+
+impl SegmentArgs {
+    /// All devices: `first`, and the others.
+    pub fn devices<'a>(&'a self, first: &'a str) -> impl Iterator<Item = &'a str> {
+        [first].into_iter().chain(self.with.iter().map(String::as_str))
+    }
+
+    /// The segment that is meant.
+    ///
+    /// # Errors
+    /// [`DeviceError::WhichSegment`], [`DeviceError::NoSegment`], [`DeviceError::NotOpened`].
+    pub fn of<'a>(&self, engine: &'a Engine) -> Result<&'a Segment, DeviceError> {
+        let segments = engine.segments();
+        let names = || segments.iter().map(|segment| format!("'{}'", segment.layout.name.escape_debug()));
+        let listed = || names().collect::<Vec<_>>().join(", ");
+        match (&self.segment, segments) {
+            (None, [only]) => Ok(only),
+            (None, _) => Err(DeviceError::WhichSegment { device: engine.info().name.clone(), segments: listed() }),
+            (Some(name), _) => {
+                if let Some(segment) = segments.iter().find(|segment| segment.layout.name == *name) {
+                    return Ok(segment);
+                }
+                Err(match engine.not_opened().iter().find(|not_opened| not_opened.name == *name) {
+                    Some(NotOpened { reason, .. }) => DeviceError::NotOpened(reason.clone()),
+                    None => DeviceError::NoSegment { name: name.clone(), segments: listed() },
+                })
+            }
+        }
+    }
+}
+
+/// What to tell whoever has opened devices that other hosts can use all the same.
+pub fn not_fenced<'a>(devices: impl IntoIterator<Item = &'a DeviceInfo>) -> Option<String> {
+    let told = devices.into_iter().filter_map(|info| match info.ownership?.fencing {
+        Fencing::NotFenced(reason) => Some(format!("{}: {reason}", info.name)),
+        Fencing::Fenced { .. } => None,
+    });
+    let told: Vec<_> = told.collect();
+    (!told.is_empty()).then(|| told.join("; "))
+}
+
+/// Why an engine's tasks fail, where it knows more than their status says: another host has taken its device, or this
+/// host has failed a model's store.
+pub fn cause_of_failures(engine: &Engine) -> Option<String> {
+    engine.taken_over().map(ToString::to_string).or_else(|| engine.store_error())
 }
 
 /// Why there is no device.
@@ -54,17 +133,25 @@ pub enum DeviceError {
         /// The device.
         uri: String,
     },
-    /// What is on it was not seen, or is not Tentpeg's.
-    #[error(transparent)]
-    Administration(#[from] AdministrationError),
-    /// Caller: it has segments, and this would write over them and the label.
-    #[error(
-        "{uri} has a label, which would be overwritten: leave `overwrite` away to read it, or remove the label by `tentpeg label erase`"
-    )]
-    Labelled {
+    /// Caller: it has several segments.
+    #[error("{device} has several segments: add --segment with one of {segments}")]
+    WhichSegment {
         /// The device.
-        uri: String,
+        device: String,
+        /// Their names.
+        segments: String,
     },
+    /// Caller: it has no such segment.
+    #[error("there is no segment '{}': there is {segments}", name.escape_debug())]
+    NoSegment {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        segments: String,
+    },
+    /// Caller: the segment cannot be opened.
+    #[error(transparent)]
+    NotOpened(SetError),
     /// Caller: the store is gone when the command ends.
     #[error("{uri} is gone when this command ends, and a label with it: name one in a file, such as model:path=FILE")]
     Forgets {
@@ -81,13 +168,18 @@ pub enum DeviceError {
     },
 }
 
-/// Opens a device that is there already: never creates a file.
+/// Opens devices that are there already, for reading only: never creates a file.
 ///
 /// # Errors
-/// [`DeviceError::Open`], or [`DeviceError::WouldCreate`] where the URI names a file that does not exist.
-pub fn open_existing(command: &'static str, uri: &str, config: EngineConfig) -> Result<Engine, DeviceError> {
-    refuse_to_create(command, uri)?;
-    Ok(Engine::open(uri, config)?)
+/// [`DeviceError::Open`], or [`DeviceError::WouldCreate`] where a URI names a file that does not exist.
+pub fn open_to_read<'a>(
+    command: &'static str,
+    devices: impl Iterator<Item = &'a str>,
+    options: OpenOptions,
+) -> Result<(Engine, Option<Lane>), DeviceError> {
+    let devices: Vec<_> = devices.collect();
+    devices.iter().try_for_each(|uri| refuse_to_create(command, uri))?;
+    Ok(Engine::open_devices(devices, OpenOptions { read_only: true, ..options })?)
 }
 
 /// Refuses a device whose file opening would create.
@@ -100,25 +192,6 @@ pub fn refuse_to_create(command: &'static str, uri: &str) -> Result<(), DeviceEr
         Some((path, _)) if is_missing(path) => Err(DeviceError::WouldCreate { command, path: path.to_owned() }),
         _ => Ok(()),
     }
-}
-
-/// Refuses a file that may be overwritten and is somebody's: it has a label, or something on it that is not Tentpeg's.
-///
-/// # Errors
-/// [`DeviceError::Labelled`], [`DeviceError::Administration`]; [`DeviceError::Open`]: the URI is wrong.
-pub fn require_nobodys(uri: &str) -> Result<(), DeviceError> {
-    let parsed: DeviceUri = uri.parse().map_err(OpenError::from)?;
-    let DeviceUri::Model(ModelUri { store: StoreUri::File { path, overwrite: true }, .. }) = &parsed else {
-        return Ok(());
-    };
-    if is_missing(path) {
-        return Ok(());
-    }
-    let device = Administration::open(uri)?;
-    device.require_no_foreign()?;
-    let labelled = device.has_label();
-    device.close()?;
-    if labelled { Err(DeviceError::Labelled { uri: uri.to_owned() }) } else { Ok(()) }
 }
 
 /// Refuses a device of which nothing is left when the command ends.
@@ -148,12 +221,16 @@ pub fn to_be_created(uri: &str) -> Result<Option<Geometry>, DeviceError> {
     })
 }
 
-/// Refuses a device that may not be written.
+/// Refuses a segment that may not be written.
 ///
 /// # Errors
 /// [`DeviceError::ReadOnly`].
-pub fn require_writable(engine: &Engine) -> Result<(), DeviceError> {
-    if engine.info().writable { Ok(()) } else { Err(DeviceError::ReadOnly { uri: engine.info().name.clone() }) }
+pub fn require_writable(engine: &Engine, segment: &Segment) -> Result<(), DeviceError> {
+    if segment.writable {
+        return Ok(());
+    }
+    let info = engine.devices().map(|device| device.info()).find(|info| !info.writable).unwrap_or(engine.info());
+    Err(DeviceError::ReadOnly { uri: info.name.clone() })
 }
 
 /// Refuses a device that keeps no bytes.

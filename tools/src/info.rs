@@ -2,14 +2,15 @@
 
 use clap::Args;
 use tentpeg_driver::controller::ControllerError;
-use tentpeg_driver::spec::identify::IdentifyNamespace;
+use tentpeg_driver::spec::identify::{IdentifyNamespace, Oncs, Rescap};
 use tentpeg_driver::spec::log::SmartLog;
 use tentpeg_engine::administration::{Administration, AdministrationError};
 use tentpeg_engine::foreign::ForeignContents;
-use tentpeg_engine::{DeviceInfo, EngineConfig};
+use tentpeg_engine::label::SegmentEntry;
+use tentpeg_engine::{ByteSize, DeviceInfo};
 use thiserror::Error;
 
-use crate::device::{DeviceError, open_existing, refuse_to_create};
+use crate::device::{DeviceError, refuse_to_create};
 use crate::report::{Row, Value};
 
 /// What the user asks for.
@@ -42,15 +43,14 @@ pub enum InfoError {
 /// [`InfoError`].
 pub fn run(args: &InfoArgs) -> Result<Vec<Row>, InfoError> {
     refuse_to_create("info", &args.device)?;
-    let device = Administration::open(&args.device)?;
-    let contents: Vec<_> = foreign(device.foreign()).into_iter().chain(label(&device)).collect();
+    let mut device = Administration::open(&args.device).map_err(DeviceError::from)?;
+    let mut rows = identity(device.info());
+    rows.extend(foreign(device.foreign()));
+    rows.extend(label(&mut device));
+    rows.extend(fencing(device.info()));
+    rows.extend(limits(device.info()));
+    rows.extend(health(&device.smart_log()?));
     device.close()?;
-    let engine = open_existing("info", &args.device, EngineConfig::default())?;
-    let mut rows = identity(engine.info());
-    rows.extend(contents);
-    rows.extend(limits(engine.info()));
-    rows.extend(health(&engine.smart_log()?));
-    engine.close()?;
     Ok(rows)
 }
 
@@ -142,9 +142,39 @@ fn health(smart: &SmartLog) -> Vec<Row> {
     rows
 }
 
-/// Whether there is a label.
-fn label(device: &Administration) -> [Row; 1] {
-    [Row::both("label", "label", Value::Flag(device.has_label()))]
+/// Whether there is a label, whose it is, and its segments; or why it cannot be read.
+fn label(device: &mut Administration) -> Vec<Row> {
+    let mut rows = vec![Row::both("label", "label", Value::Flag(device.has_label()))];
+    if !device.has_label() {
+        return rows;
+    }
+    let label = match device.label() {
+        Ok(label) => label,
+        Err(error) => {
+            rows.push(Row::both("label_error", "label is", Value::Text(error.to_string())));
+            return rows;
+        }
+    };
+    let owner = label.owner();
+    rows.extend([
+        Row::both("owner_node", "owner", Value::Text(owner.node.to_string())),
+        Row::both("owner_name", "owner's name", Value::Text(owner.name.escape_debug().to_string())),
+        Row::both("owner_epoch", "owner's epoch", Value::Count(owner.epoch)),
+    ]);
+    let segment = |entry: &SegmentEntry| {
+        let bytes = ByteSize(entry.capacity.saturating_mul(label.block_size().into()));
+        let part = entry.stripe.as_ref().map(|stripe| format!(", member {} of {}", stripe.index, stripe.members.len()));
+        format!("{} ({bytes}, {}{})", entry.name.escape_debug(), entry.durability, part.unwrap_or_default())
+    };
+    rows.push(Row::both("segments", "segments", Value::Texts(label.segments().map(segment).collect())));
+    rows
+}
+
+/// Whether an owner can keep other hosts away.
+fn fencing(info: &DeviceInfo) -> [Row; 1] {
+    let knows =
+        info.controller.oncs.contains(Oncs::RESERVATIONS) && info.namespace.rescap.contains(Rescap::EXCLUSIVE_ACCESS);
+    [Row::both("fences_other_hosts", "fences other hosts", Value::Flag(knows))]
 }
 
 /// What somebody else has left on the device.

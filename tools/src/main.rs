@@ -32,7 +32,8 @@ use tentpeg_tools::segment::{self, SegmentCommand};
 ///
 /// A device is named by a URI. `model:size=4GiB` is a controller in software whose blocks are in memory;
 /// `model:path=FILE,size=4GiB` keeps them in FILE, which is created. A file that exists is read only, unless the URI
-/// says `overwrite`. Sizes are in bytes, or in B, KiB, MiB, GiB or TiB (powers of 1,024); GB/s is 10^9 bytes a second.
+/// says `overwrite`. `cache=SIZE` puts a volatile write cache before FILE: what is in it is lost where the process does
+/// not end in order. Sizes are in bytes, or in B, KiB, MiB, GiB or TiB (powers of 1,024); GB/s is 10^9 bytes a second.
 #[derive(Parser)]
 #[command(name = "tentpeg", version, max_term_width = 110)]
 struct Cli {
@@ -150,6 +151,7 @@ fn finish(result: Result<Report, impl Error>, json: bool, page: Option<&Path>, b
         Ok(report) => report,
         Err(error) => return fail(&error.to_string()),
     };
+    report.note.iter().for_each(|note| say(&format!("note: {note}")));
     let mut printed = print(&if json { report.json() } else { report.table() });
     if let Some(path) = page {
         let written = write_page(path, &report, began);

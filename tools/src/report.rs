@@ -109,6 +109,8 @@ pub struct Report {
     pub both_sides: Option<BothSides>,
     /// What went wrong.
     pub errors: Errors,
+    /// What is to be said of it on standard error.
+    pub note: Option<String>,
     /// What is drawn of it.
     pub plots: Plots,
 }

@@ -106,16 +106,68 @@ fn a_label_is_not_for_every_device() {
 }
 
 #[test]
-fn what_does_not_know_segments_does_not_write_over_them() {
+fn what_is_read_and_written_is_a_segment() {
     let folder = labelled(&["disk"]);
     let folder = folder.path();
-    fs::write(folder.join("in"), [1; 4096]).unwrap();
+    fs::write(folder.join("in"), [1; 8192]).unwrap();
     let before = fs::read(folder.join("disk")).unwrap();
-    for line in ["write --offset 8MiB --input @in", "bench --mode write --requests 10", "replay --slots 8 --device"] {
-        fails(folder, &format!("{line} model:path=@disk,overwrite"), "has a label, which would be overwritten");
+    for line in ["write --offset 0 --input @in", "bench --mode write --requests 10", "replay --slots 8 --device"] {
+        fails(folder, &format!("{line} model:path=@disk,overwrite"), "create one by `tentpeg segment create`");
     }
     assert!(fs::read(folder.join("disk")).unwrap() == before);
-    prints(folder, "bench model:path=@disk --mode read --requests 10");
+    let to = "--device model:path=@disk,overwrite";
+    prints(folder, &format!("segment create a {to} --size 4MiB"));
+    prints(folder, "write model:path=@disk,overwrite --offset 1MiB --input @in");
+    prints(folder, &format!("segment create b {to} --size 4MiB"));
+    fails(folder, "write model:path=@disk,overwrite --offset 0 --input @in", "add --segment with one of 'a', 'b'");
+    fails(
+        folder,
+        "read model:path=@disk --offset 0 --length 4KiB --segment c",
+        "there is no segment 'c': there is 'a', 'b'",
+    );
+    let read = |segment: &str| {
+        let line = format!("read model:path=@disk --segment {segment} --offset 1MiB --length 8KiB");
+        run(folder, &line).stdout
+    };
+    assert_eq!((read("a"), read("b")), (vec![1; 8192], vec![0; 8192]));
+    fails(
+        folder,
+        "read model:path=@disk --segment a --offset 4MiB --length 4KiB",
+        "end past the device's 4194304 bytes",
+    );
+    let whole = run(folder, "read model:path=@disk --whole-device --offset 0 --length 4KiB").stdout;
+    assert!(whole.starts_with(b"TENTPEG\0"));
+    let output = run(folder, "bench model:path=@disk,overwrite --segment b --mode mixed --requests 100 --json");
+    assert!(output.status.success());
+    let note = String::from_utf8_lossy(&output.stderr);
+    assert!(note.starts_with("tentpeg: note: model:") && note.contains("another host is not fenced"), "{note}");
+    assert_eq!(read("a"), vec![1; 8192]);
+    prints(folder, "replay --device model:path=@disk,overwrite --segment b --slots 8 --block 64KiB --requests 20");
+    let info = json(folder, "info model:path=@disk");
+    assert_eq!((&info["fences_other_hosts"], &info["owner_epoch"]), (&false.into(), &1.into()));
+    assert_eq!(info["segments"][0], "a (4MiB, none)");
+}
+
+#[test]
+fn a_device_is_taken_over_when_that_is_asked_for() {
+    let folder = labelled(&["disk"]);
+    let folder = folder.path();
+    prints(folder, "segment create kv --device model:path=@disk,overwrite --size 4MiB");
+    fs::write(folder.join("in"), [1; 4096]).unwrap();
+    let write = "write model:path=@disk,overwrite --offset 0 --input @in";
+    let other = "--node 00000000-0000-0000-0000-000000000009";
+    fails(folder, &format!("{write} {other}"), "take the device over with --take-over");
+    prints(folder, &format!("{write} {other} --take-over"));
+    fails(folder, write, "belongs to node 00000000-0000-0000-0000-000000000009");
+    prints(folder, "read model:path=@disk --offset 0 --length 4KiB --output @out");
+    assert_eq!(json(folder, "label show model:path=@disk")["owner_epoch"], 2);
+    prints(folder, "label repair model:path=@disk,overwrite --take-over");
+    prints(folder, "segment rename kv cache --device model:path=@disk,overwrite --take-over");
+    assert_eq!(json(folder, "label show model:path=@disk")["owner_epoch"], 3);
+    let marked = json(folder, "label mark model:path=@disk,overwrite --may-be-overwritten true");
+    assert_eq!(marked["may_be_overwritten"], true);
+    let marked = json(folder, "label mark model:path=@disk,overwrite --may-be-overwritten false");
+    assert_eq!(marked["may_be_overwritten"], false);
 }
 
 #[test]
@@ -154,20 +206,31 @@ fn a_segment_lives_on_one_device() {
     let marker = fs::metadata(folder.join("marker")).unwrap();
     assert_eq!((marker.len(), marker.permissions().mode() & 0o777), (4 << 20, 0o444));
 
-    prints(folder, &format!("segment resize kv {to} --size 8MiB"));
+    assert_eq!(json(folder, &format!("segment check @marker {on}"))["name"], "kv");
+    let output = run(folder, &format!("segment resize kv {to} --size 8MiB"));
+    let note = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && note.contains("for each run tentpeg segment link kv FILE --device"), "{note}");
+    fails(folder, &format!("segment check @marker {on}"), "make it again by `tentpeg segment link`");
     assert_eq!(json(folder, &format!("segment link kv @marker {on}"))["replaced"], true);
     assert_eq!(fs::metadata(folder.join("marker")).unwrap().len(), 8 << 20);
-    prints(folder, &format!("segment rename kv cache {to}"));
-    let shown = json(folder, &format!("segment show cache {on}"));
-    assert_eq!((&shown["uuid"], &shown["generation"]), (&made["uuid"], &3.into()));
+    prints(folder, &format!("segment resize kv {to} --size 4MiB --marker @marker"));
+    assert_eq!(fs::metadata(folder.join("marker")).unwrap().len(), 4 << 20);
+    let error = "the segment was changed, but not its marker";
+    fails(folder, &format!("segment resize kv {to} --size 8MiB --marker @none"), error);
+    prints(folder, &format!("segment rename kv cache {to} --marker @marker"));
+    let shown = json(folder, &format!("segment check @marker {on}"));
+    assert_eq!((&shown["uuid"], &shown["generation"]), (&made["uuid"], &5.into()));
+    assert_eq!(json(folder, &format!("segment durability cache fua {to}"))["durability"], "fua");
+    prints(folder, &format!("segment durability cache flush {to}"));
     let list = prints(folder, &format!("segment list {on}"));
     assert!(list.starts_with("name   capacity") && list.contains("cache  8MiB      flush"), "{list}");
 
     prints(folder, &format!("segment delete cache {to}"));
     fails(folder, &format!("segment delete cache {to}"), "there is no segment 'cache'");
+    fails(folder, &format!("segment check @marker {on}"), "which does not exist: remove it");
     assert_eq!(json(folder, &format!("segment list {on}"))["segments"], Value::Array(Vec::new()));
     prints(folder, &format!("segment create other {to} --size 4MiB"));
-    fails(folder, &format!("segment link other @marker {on}"), "is the marker of segment 'kv'");
+    fails(folder, &format!("segment link other @marker {on}"), "is the marker of segment 'cache'");
 }
 
 #[test]
@@ -198,6 +261,21 @@ fn a_segment_is_striped_over_several_devices() {
     assert_eq!(list["not_opened"][0]["name"], "broad");
     fails(folder, "segment delete broad --device model:overwrite,path=@a", "is incomplete");
 
-    prints(folder, &format!("segment delete broad {to}"));
+    fails(folder, &format!("segment check @marker {two}"), "of its 3 members these are missing: 2");
+    assert_eq!(json(folder, &format!("segment durability broad flush {to}"))["durability"], "flush");
+    fs::write(folder.join("in"), vec![7; 1 << 20]).unwrap();
+    let with = "--with model:overwrite,path=@b --with model:overwrite,path=@c";
+    prints(folder, &format!("write model:overwrite,path=@a {with} --offset 6MiB --input @in"));
+    let with = "--with model:path=@b --with model:path=@c";
+    let read = run(folder, &format!("read model:path=@a {with} --segment broad --offset 6MiB --length 1MiB"));
+    assert!(read.stdout == vec![7; 1 << 20], "{}", String::from_utf8_lossy(&read.stderr));
+    let missing = "read model:path=@a --segment broad --offset 0 --length 4KiB";
+    fails(folder, missing, "of its 3 members these are missing: 1");
+
+    fails(folder, &format!("segment forget broad {to}"), "has lost a member: remove it by `tentpeg segment delete`");
+    prints(folder, "segment forget broad --device model:overwrite,path=@c");
+    assert_eq!(json(folder, "segment list --device model:path=@c")["not_opened"], Value::Array(Vec::new()));
+    fails(folder, &format!("segment delete broad {to}"), "is broken");
+    prints(folder, &format!("segment forget broad {to}"));
     assert_eq!(json(folder, &format!("segment list {on}"))["segments"], Value::Array(Vec::new()));
 }

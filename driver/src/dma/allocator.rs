@@ -57,7 +57,21 @@ pub struct IovaAllocator {
     retired: Vec<IovaRange>,
 }
 
+/// What an IOMMU commonly translates: 47 bits, here from 64 KiB on, so that a small number taken for an address is never
+/// mapped.
+pub(crate) const APERTURE: (u64, u64) = (0x1_0000, 1 << 47);
+/// x86's window for message signalled interrupts, which no IOMMU translates as memory.
+pub(crate) const MSI_WINDOW: (u64, u64) = (0xfee0_0000, 0xfef0_0000);
+
 impl IovaAllocator {
+    /// An allocator over what lies behind a common IOMMU, for devices that are behind none and for servers that may
+    /// forward to one that is.
+    pub fn common() -> Self {
+        let range = |(start, end): (u64, u64)| Iova::new(start).and_then(|at| IovaRange::new(at, end - start));
+        let [aperture, window] = [APERTURE, MSI_WINDOW].map(|ends| Vec::from_iter(range(ends)));
+        Self::new(&aperture, &window)
+    }
+
     /// An allocator over `apertures` without what lies in `reserved`. Reserved windows may overlap each other and
     /// the ends of an aperture.
     pub fn new(apertures: &[IovaRange], reserved: &[IovaRange]) -> Self {

@@ -23,10 +23,12 @@ mod region_table;
 mod view;
 
 pub use address_space::{Access, AddressSpace, DmaSpace, MapError, RegisterError};
+#[cfg(test)]
+pub(crate) use allocator::{APERTURE, MSI_WINDOW};
 pub use allocator::{AllocateError, FreeError, IovaAllocator};
 pub use host_memory::{HostMemory, HostMemoryError, PageSize, Pages};
 pub use iova::{Iova, IovaRange};
 pub use mover::{MemoryCopy, Mover, MoverError};
 pub use region::{AcceleratorMemory, Backing, Region};
-pub use region_table::{RegionEntry, RegionTable, ResolveError, TableError};
+pub use region_table::{RegionEntry, RegionLookup, RegionTable, ResolveError, TableError};
 pub use view::DmaView;

@@ -24,6 +24,15 @@ impl RegionEntry {
     fn end(&self) -> u64 {
         self.address + self.len
     }
+
+    /// Whether the `len` bytes at `address`, one or more, lie in it.
+    #[inline]
+    fn holds(&self, address: u64, len: u64) -> bool {
+        // An address before the region wraps to an offset that is past its end: `address + len` of the region is a sum
+        // that does not overflow.
+        let offset = address.wrapping_sub(self.address);
+        offset < self.len && len.wrapping_sub(1) < self.len - offset
+    }
 }
 
 /// Why an address range has no IOVA. The caller is at fault.
@@ -137,6 +146,46 @@ impl RegionTable {
         let range = entry.iova.checked_add(address - entry.address).and_then(|start| IovaRange::new(start, len));
         range.map(|range| (range, entry.access)).ok_or(ResolveError::NoRange { address, len })
     }
+
+    /// The table for look-ups one after the other.
+    #[inline]
+    pub fn lookup(&self) -> RegionLookup<'_> {
+        RegionLookup { table: self, last: None }
+    }
+}
+
+/// Looks ranges up one after the other. It remembers the region of the last one, where the next one mostly lies too:
+/// that takes two comparisons, whatever the number of regions.
+#[derive(Debug, Clone)]
+pub struct RegionLookup<'a> {
+    table: &'a RegionTable,
+    /// One whose IOVAs do not overflow.
+    last: Option<&'a RegionEntry>,
+}
+
+impl<'a> RegionLookup<'a> {
+    /// The first IOVA of `len` bytes at `address`, and what devices may do there; `None` where
+    /// [`RegionTable::resolve`] gives an error, and for a region whose own IOVAs overflow.
+    #[inline(always)]
+    pub fn find(&mut self, address: u64, len: u64) -> Option<(Iova, Access)> {
+        let entry = match self.last {
+            Some(last) if last.holds(address, len) => last,
+            _ => self.other(address, len)?,
+        };
+        Some((entry.iova.checked_add(address - entry.address)?, entry.access))
+    }
+
+    /// Looks for another region than the last one, and remembers it.
+    #[cold]
+    fn other(&mut self, address: u64, len: u64) -> Option<&'a RegionEntry> {
+        let after = self.table.entries.partition_point(|entry| entry.address <= address);
+        let entry = &self.table.entries[after.checked_sub(1)?];
+        if !entry.holds(address, len) || IovaRange::new(entry.iova, entry.len).is_none() {
+            return None;
+        }
+        self.last = Some(entry);
+        self.last
+    }
 }
 
 #[cfg(test)]
@@ -162,6 +211,12 @@ mod tests {
         assert_eq!(iova(0x1ff8, 16), Err(ResolveError::SpansRegions { address: 0x1ff8, len: 16, seam: 0x2000 }));
         assert_eq!(iova(0x1000, 0), Err(ResolveError::NoRange { address: 0x1000, len: 0 }));
         assert_eq!(iova(0x5000, u64::MAX), Err(ResolveError::NoRange { address: 0x5000, len: u64::MAX }));
+        let mut lookup = table.lookup();
+        let mut found = |address, len| lookup.find(address, len).map(|(iova, _)| iova.get());
+        assert_eq!(found(0x1800, 8), Some(0x10_1800));
+        assert_eq!(found(0x1fff, 1), Some(0x10_1fff), "the region before");
+        assert_eq!([found(0x1000, 0), found(0x1fff, 2), found(0xfff, 1), found(0x1800, u64::MAX)], [None; 4]);
+        assert_eq!(found(0x5000, 0x1000), Some(0x10_5000), "and another");
     }
 
     #[test]
@@ -174,7 +229,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_look_up_agrees_with_a_search_byte_by_byte(
-            gaps in prop::collection::vec((0u64..5, 1u64..9), 0..6), address in 0u64..64, len in 0u64..20
+            gaps in prop::collection::vec((0u64..5, 1u64..9), 0..6), address in 0u64..64, len in 0u64..20,
+            before in prop::collection::vec((0u64..64, 0u64..4), 0..4)
         ) {
             let mut at = 1;
             let mut entries = Vec::new();
@@ -183,6 +239,13 @@ mod tests {
                 at += gap + len;
             }
             let table = RegionTable::new(entries.clone()).unwrap();
+            // Whatever was looked up before.
+            let mut lookup = table.lookup();
+            for (first, long) in before {
+                lookup.find(first, long);
+            }
+            let found = lookup.find(address, len);
+            prop_assert_eq!(found, table.resolve(address, len).ok().map(|(range, access)| (range.start(), access)));
             let home = |byte: u64| entries.iter().position(|entry| entry.address <= byte && byte < entry.end());
             let homes: Vec<_> = (address..address + len).map(home).collect();
             let one = homes.first().is_some_and(|first| first.is_some() && homes.iter().all(|home| home == first));

@@ -2,8 +2,8 @@
 //!
 //! Each command's blocks are an entry. A block may be in several; the newest is what a read sees, and all of them are
 //! kept, because a drive that loses its power may have made any of them durable. Entries become durable from the
-//! oldest on, so that what is older never lies over what is newer. Where that is, and what an entry's bytes mean, is
-//! left to the owner.
+//! oldest on, or one out of its turn, and then what is older of its blocks is dropped: what is older never lies over what
+//! is newer. Where that is, and what an entry's bytes mean, is left to the owner.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -110,6 +110,41 @@ impl WriteCache {
         self.first += 1;
         self.held -= entry.nlb();
         Some(entry)
+    }
+
+    /// The place, counted from the oldest, of the entry that `number` falls on among those of which blocks count.
+    pub(super) fn draw(&self, number: u64) -> Option<usize> {
+        let counts = |index: &usize| self.entries[*index].live().next().is_some();
+        let drawn: Vec<usize> = (0..self.entries.len()).filter(counts).collect();
+        drawn.get(number.checked_rem(drawn.len() as u64)? as usize).copied()
+    }
+
+    /// The entry at `index`, counted from the oldest.
+    pub(super) fn entry(&self, index: usize) -> Option<&Entry> {
+        self.entries.get(index)
+    }
+
+    /// Drops these places of the entry at `index`, which have become durable, and what older entries hold of the same
+    /// blocks. What newer ones hold stays, but places are counted anew: the oldest entries go when nothing of them counts.
+    pub(super) fn settle(&mut self, index: usize, places: &[usize]) {
+        let Some(entry) = self.entries.get(index) else { return };
+        let lbas: Vec<u64> = places.iter().map(|place| entry.slba + *place as u64).collect();
+        for Entry { slba, live, .. } in self.entries.iter_mut().take(index + 1) {
+            for lba in &lbas {
+                if let Some(live) = lba.checked_sub(*slba).and_then(|place| live.get_mut(place as usize)) {
+                    *live = false;
+                }
+            }
+        }
+        let number = self.first + index as u64;
+        for lba in lbas {
+            if self.newest.get(&lba) == Some(&number) {
+                self.newest.remove(&lba);
+            }
+        }
+        while self.entries.front().is_some_and(|oldest| oldest.live().next().is_none()) {
+            self.pop();
+        }
     }
 
     /// How many of the oldest entries must go so that none of `lbas` is here any more.

@@ -10,6 +10,18 @@ macro_rules! counters {
             $( $(#[$doc])* pub $name: u64, )+
         }
 
+        impl ModelCounters {
+            /// What was counted since `earlier`.
+            pub fn since(self, earlier: Self) -> Self {
+                Self { $( $name: self.$name.wrapping_sub(earlier.$name), )+ }
+            }
+
+            /// Both together, of two models.
+            pub fn plus(self, other: Self) -> Self {
+                Self { $( $name: self.$name.wrapping_add(other.$name), )+ }
+            }
+        }
+
         /// The counts as they grow. One thread adds, others may look.
         #[derive(Default)]
         pub(super) struct Counters {

@@ -162,6 +162,10 @@ pub struct CacheConfig {
     /// Blocks that it holds, 1 or more; the oldest make room by becoming durable. A command that names more than that
     /// goes past it.
     pub blocks: u32,
+    /// Whether blocks become durable by themselves as well, as in a drive that writes back when it likes: about half of
+    /// them, in any order, drawn by chance that begins with this number. So the end of the process leaves over a file
+    /// what a loss of power leaves on such a drive. A write of at most AWUPF + 1 blocks is written back as a whole.
+    pub write_back: Option<u64>,
 }
 
 impl ModelConfig {
@@ -266,10 +270,14 @@ mod tests {
             message(|config| config.io_commands.dataset_management_limits = Some(limits))
                 .contains("cannot have dmsl 0")
         );
-        assert!(message(|config| config.cache_simulation = Some(CacheConfig { blocks: 0 })).contains("must be 1 to"));
+        assert!(
+            message(|config| config.cache_simulation = Some(CacheConfig { blocks: 0, write_back: None }))
+                .contains("must be 1 to")
+        );
         assert_eq!(
             message(|config| {
-                (config.volatile_write_cache, config.cache_simulation) = (false, Some(CacheConfig { blocks: 1 }));
+                (config.volatile_write_cache, config.cache_simulation) =
+                    (false, Some(CacheConfig { blocks: 1, write_back: None }));
             }),
             "a model without a volatile write cache cannot simulate one: set volatile_write_cache, or leave \
              cache_simulation away"

@@ -27,6 +27,8 @@ pub(super) struct Media {
     store: Store,
     metadata: Option<Store>,
     cache: Option<WriteCache>,
+    /// What is written back out of its turn.
+    write_back: Chance,
     /// Bytes of a block's data.
     pub(super) block: usize,
     /// Bytes of its metadata.
@@ -55,6 +57,7 @@ impl Media {
             store,
             metadata,
             cache: config.cache_simulation.map(|cache| WriteCache::new(cache.blocks)),
+            write_back: Chance::new(config.cache_simulation.and_then(|cache| cache.write_back)),
             block: config.lba_size as usize,
             ms: config.metadata.size.into(),
             tuple: protection.map_or(0..0, |protection| protection.tuple_range()),
@@ -211,6 +214,7 @@ impl Media {
         }
         match &mut self.cache {
             Some(cache) if !durable && nlb <= cache.capacity() => {
+                self.write_back()?;
                 while self.cache.as_ref().is_some_and(|cache| cache.is_full_for(nlb)) {
                     self.drain(1)?;
                 }
@@ -229,12 +233,12 @@ impl Media {
 
     /// The power goes: of what is only in the cache the `survivors` become durable, the rest is lost.
     pub(super) fn lose_power(&mut self, survivors: Survivors) -> io::Result<PowerLoss> {
-        let mut chance = Chance::new(survivors);
+        let mut chance = Chance::new(survivors.seed());
         let mut loss = PowerLoss::default();
         while let Some(entry) = self.cache.as_mut().and_then(WriteCache::pop) {
-            let whole = (entry.nlb() <= self.atomic).then(|| chance.survives());
+            let whole = (entry.nlb() <= self.atomic).then(|| chance.says_yes());
             for place in entry.live() {
-                if whole.unwrap_or_else(|| chance.survives()) {
+                if whole.unwrap_or_else(|| chance.says_yes()) {
                     self.store_block(&entry, place)?;
                     loss.survived += 1;
                 } else {
@@ -244,6 +248,29 @@ impl Media {
         }
         self.persist()?;
         Ok(loss)
+    }
+
+    /// Before every other command that goes into the cache a drive that writes back when it likes makes one of those that
+    /// are there durable: as a whole, or, where a loss of power may tear it, some of its blocks.
+    fn write_back(&mut self) -> io::Result<()> {
+        if !self.write_back.says_yes() {
+            return Ok(());
+        }
+        let Some(number) = self.write_back.number() else { return Ok(()) };
+        let drawn = self.cache.as_ref().and_then(|cache| Some((cache.draw(number)?, cache)));
+        let Some((index, entry)) = drawn.and_then(|(index, cache)| Some((index, cache.entry(index)?))) else {
+            return Ok(());
+        };
+        let torn = entry.nlb() > self.atomic;
+        let chance = &mut self.write_back;
+        let places: Vec<usize> = entry.live().filter(|_| !torn || chance.says_yes()).collect();
+        for place in &places {
+            self.store_block(entry, *place)?;
+        }
+        if let Some(cache) = &mut self.cache {
+            cache.settle(index, &places);
+        }
+        Ok(())
     }
 
     /// Makes the `depth` oldest entries of the cache durable.

@@ -26,6 +26,16 @@ pub struct PowerLoss {
     pub survived: u64,
 }
 
+impl Survivors {
+    /// What they are chosen by.
+    pub(super) fn seed(self) -> Option<u64> {
+        match self {
+            Self::Nothing => None,
+            Self::Some { seed } => Some(seed),
+        }
+    }
+}
+
 /// A loss of power that is to happen, and who waits for it.
 pub(super) struct PowerCut {
     pub(super) survivors: Survivors,
@@ -43,24 +53,26 @@ impl PowerCut {
     }
 }
 
-/// Who survives, one question after the other.
+/// What chance says, one question after the other; without a seed always no.
 pub(super) struct Chance(Option<u64>);
 
 impl Chance {
-    pub(super) fn new(survivors: Survivors) -> Self {
-        match survivors {
-            Survivors::Nothing => Self(None),
-            Survivors::Some { seed } => Self(Some(seed)),
-        }
+    pub(super) fn new(seed: Option<u64>) -> Self {
+        Self(seed)
     }
 
-    /// One in two, by SplitMix64.
-    pub(super) fn survives(&mut self) -> bool {
-        let Some(state) = &mut self.0 else { return false };
+    /// The next number, by SplitMix64.
+    pub(super) fn number(&mut self) -> Option<u64> {
+        let state = self.0.as_mut()?;
         *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = *state;
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ mixed >> 31) & 1 == 1
+        Some(mixed ^ mixed >> 31)
+    }
+
+    /// Yes in one of two cases.
+    pub(super) fn says_yes(&mut self) -> bool {
+        self.number().is_some_and(|number| number & 1 == 1)
     }
 }

@@ -24,7 +24,7 @@ mod slots;
 pub use command::{IoCommand, IoError, Protection};
 pub use format::{MetadataFormat, MetadataPlacement, PROTECTION_INFORMATION, ProtectionFormat, ProtectionType};
 pub use limits::{ControllerLimits, Limits, LimitsError, OptionalCommands, PointerError, PointerKind};
-pub use pair::{Anomalies, Completion, PairCounters, QueuePair, QueuePairError, SubmitError};
+pub use pair::{Anomalies, Completion, Completions, PairCounters, QueuePair, QueuePairError, SubmitError};
 pub use prp::Extent;
 pub use ranges::{RangeError, RangeList};
 pub use reach::{ReachEnd, ReachEnded};

@@ -232,7 +232,8 @@ impl<T: Copy + Default> QueuePair<T> {
     ///
     /// # Errors
     /// [`SubmitError`]; nothing was written to the queue then.
-    #[inline]
+    // Always: the SQE is written in place then, and not first into memory of the caller's.
+    #[inline(always)]
     pub fn submit(&mut self, mut sqe: Sqe, extents: &[Extent], token: T) -> Result<Cid, SubmitError> {
         let Some(slot) = self.slots.peek() else {
             return Err(SubmitError::NoSlot { slots: self.slots.count() });
@@ -267,30 +268,16 @@ impl<T: Copy + Default> QueuePair<T> {
     /// Takes up to `most` completions and gives each to `complete`, then tells the device of the freed places: one
     /// doorbell, or none. Returns how many commands ended.
     #[inline]
-    pub fn poll(&mut self, most: usize, mut complete: impl FnMut(Completion<T>)) -> usize {
-        let mut ended = 0;
-        for _ in 0..most {
-            let Some(cqe) = self.completion.pop(self.memory.view()) else {
-                break;
-            };
-            if cqe.sqid != self.qid {
-                self.anomalies.wrong_sqid += 1;
-                continue;
-            }
-            if !self.submission.holds(cqe.sqhd) {
-                self.anomalies.bad_sqhd += 1;
-            }
-            match self.slots.complete(cqe.cid) {
-                Ok(token) => {
-                    ended += 1;
-                    complete(Completion { token, status: cqe.status.status(), dw0: cqe.dw0 });
-                }
-                Err(stray) => self.count(stray),
-            }
-        }
-        self.counters.completions += ended as u64;
-        self.counters.doorbells += u64::from(self.completion.ring(self.memory.view()));
-        ended
+    pub fn poll(&mut self, most: usize, complete: impl FnMut(Completion<T>)) -> usize {
+        let mut completions = self.completions(most);
+        completions.by_ref().for_each(complete);
+        completions.ended
+    }
+
+    /// Up to `most` completions, one after the other; the device is told of the freed places when they are dropped.
+    #[inline]
+    pub fn completions(&mut self, most: usize) -> Completions<'_, T> {
+        Completions { pair: self, left: most, ended: 0 }
     }
 
     /// Sets the clock by which commands are timed, in ticks of the owner's choice that may wrap.
@@ -378,6 +365,60 @@ impl<T: Copy + Default> QueuePair<T> {
             // The offset lies inside the region unless a slot has no list pages; then nothing is written there.
             iova: self.memory.iova_at(offset as u64).unwrap_or(self.memory.iova()),
         }
+    }
+}
+
+/// The completions that [`QueuePair::completions`] takes.
+pub struct Completions<'a, T: Copy + Default> {
+    pair: &'a mut QueuePair<T>,
+    /// Entries of the queue that may still be taken: bounded, whatever a device goes on writing.
+    left: usize,
+    /// Commands that have ended.
+    ended: usize,
+}
+
+impl<T: Copy + Default> Completions<'_, T> {
+    /// How many commands have ended so far.
+    pub fn ended(&self) -> usize {
+        self.ended
+    }
+}
+
+impl<T: Copy + Default> Iterator for Completions<'_, T> {
+    type Item = Completion<T>;
+
+    // Always: the completion would go through memory.
+    #[inline(always)]
+    fn next(&mut self) -> Option<Completion<T>> {
+        let pair = &mut *self.pair;
+        while self.left != 0 {
+            let cqe = pair.completion.pop(pair.memory.view())?;
+            self.left -= 1;
+            if cqe.sqid != pair.qid {
+                pair.anomalies.wrong_sqid += 1;
+                continue;
+            }
+            if !pair.submission.holds(cqe.sqhd) {
+                pair.anomalies.bad_sqhd += 1;
+            }
+            match pair.slots.complete(cqe.cid) {
+                Ok(token) => {
+                    self.ended += 1;
+                    return Some(Completion { token, status: cqe.status.status(), dw0: cqe.dw0 });
+                }
+                Err(stray) => pair.count(stray),
+            }
+        }
+        None
+    }
+}
+
+impl<T: Copy + Default> Drop for Completions<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        let pair = &mut *self.pair;
+        pair.counters.completions += self.ended as u64;
+        pair.counters.doorbells += u64::from(pair.completion.ring(pair.memory.view()));
     }
 }
 

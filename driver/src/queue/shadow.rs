@@ -152,3 +152,5 @@ impl RingDoorbell {
 
 #[cfg(test)]
 mod loom_tests;
+#[cfg(test)]
+mod tests;

@@ -20,7 +20,7 @@ fn limits(lbads: u8, nsze: u64) -> Limits {
 
 /// A segment of `blocks` that starts at block `first_lba` of a namespace that goes on behind it.
 fn segment(id: u64, lbads: u8, first_lba: u64, blocks: u64, writable: bool) -> Segment {
-    let extent = BlockExtent { slba: first_lba, blocks };
+    let extent = BlockExtent::new(first_lba, blocks).unwrap();
     let mut layout = SegmentLayout::whole("test", 0, blocks);
     layout.members[0].extents = vec![extent];
     open(id, layout, lbads, first_lba.saturating_add(blocks).saturating_add(1000), writable)
@@ -173,7 +173,7 @@ proptest! {
     fn nothing_is_admitted_but_what_lies_inside(
         write: bool, source in number(), target_id in 0u64..5, target_offset in number(), length in number(),
         // The last block of the device has a number near 2^52: its offset in bytes is near 2^64.
-        far: bool
+        far: bool, before in number()
     ) {
         let opcode = if write { OpCode::Write } else { OpCode::Read };
         let request = Request { opcode, source, target_id: SegmentId(target_id), target_offset, length };
@@ -195,15 +195,22 @@ proptest! {
         });
         let expected = (in_segment && address % 4 == 0).then_some(home).flatten();
 
-        match (admit(&request, &segments, &table), expected, target) {
+        // Whatever the one before was.
+        let mut plain = Plain::new(&segments, &table);
+        plain.transfer(&Request { source: before, ..GOOD });
+        let admitted = admit(&request, &segments, &table);
+        let transfer = plain.transfer(&request).map(Work::Transfer);
+        prop_assert_eq!(transfer, admitted.ok(), "every segment here is one extent");
+
+        match (admitted, expected, target) {
             (Ok(Work::Transfer(admitted)), Some(home), Some(segment)) => {
                 let extent = segment.layout.members[0].extents[0];
                 prop_assert_eq!((admitted.head.opcode(), admitted.length), (opcode, length));
                 prop_assert_eq!(admitted.head.segment() as u64 + 1, target_id);
                 prop_assert_eq!(admitted.iova.get(), home.iova.get() + (source - home.address));
-                let byte = (u128::from(admitted.slba) - u128::from(extent.slba)) << segment.lba_shift;
+                let byte = (u128::from(admitted.slba) - u128::from(extent.slba())) << segment.lba_shift;
                 prop_assert_eq!(byte, offset);
-                prop_assert!(u128::from(admitted.slba) + (long >> segment.lba_shift) <= u128::from(extent.slba) + u128::from(extent.blocks));
+                prop_assert!(u128::from(admitted.slba) + (long >> segment.lba_shift) <= u128::from(extent.slba()) + u128::from(extent.blocks()));
             }
             (Err(_), None, _) => {}
             (outcome, expected, _) => prop_assert!(false, "{:?}: {:?}, but the reference says {:?}", request, outcome, expected),
@@ -213,7 +220,7 @@ proptest! {
 
 /// A stripe of three, two blocks of 512 a chunk, opened for unaligned reads.
 fn striped() -> Segment {
-    let members = (0..3).map(|device| MemberLayout { device, extents: vec![BlockExtent { slba: 10, blocks: 8 }] });
+    let members = (0..3).map(|device| MemberLayout { device, extents: vec![BlockExtent::new(10, 8).unwrap()] });
     let layout = SegmentLayout {
         members: members.collect(),
         chunk: 1024,

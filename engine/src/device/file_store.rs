@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use super::serial;
 use crate::ByteSize;
 
 /// Why a file is no store.
@@ -22,6 +23,12 @@ pub enum FileStoreError {
     /// It does not exist and no size was named.
     #[error("{} does not exist: name a size to create it, such as size=4GiB", path.display())]
     NoSize {
+        /// The path.
+        path: PathBuf,
+    },
+    /// It does not exist, and was to be read.
+    #[error("{} does not exist, and what is opened for reading is not created: name a file that exists", path.display())]
+    Absent {
         /// The path.
         path: PathBuf,
     },
@@ -82,6 +89,8 @@ pub enum FileStoreError {
 pub(super) struct FileStore {
     pub(super) size: u64,
     pub(super) writable: bool,
+    /// The serial number of a model over it.
+    pub(super) serial: String,
     pub(super) created: Option<Created>,
 }
 
@@ -131,7 +140,10 @@ pub(super) fn find_or_create(
                     Err(FileStoreError::OtherSize { path: path.to_owned(), length, size })
                 }
                 _ if length == 0 => Err(FileStoreError::Empty { path: path.to_owned() }),
-                _ => Ok(FileStore { size: length, writable: overwrite, created: None }),
+                _ => {
+                    let serial = serial::of_file(&metadata);
+                    Ok(FileStore { size: length, writable: overwrite, serial, created: None })
+                }
             }
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -147,7 +159,8 @@ pub(super) fn find_or_create(
             let file: File = OpenOptions::new().write(true).create_new(true).open(path).map_err(kernel("create"))?;
             let created = Created { path: path.to_owned(), keep: false };
             file.set_len(size.0).map_err(kernel("size"))?;
-            Ok(FileStore { size: size.0, writable: true, created: Some(created) })
+            let serial = serial::of_file(&file.metadata().map_err(kernel("look at"))?);
+            Ok(FileStore { size: size.0, writable: true, serial, created: Some(created) })
         }
         Err(error) => Err(kernel("look at")(error)),
     }

@@ -6,6 +6,8 @@ use tentpeg_driver::queue::Limits;
 use tentpeg_driver::spec::identify::{IdentifyController, IdentifyNamespace};
 use tentpeg_driver::spec::registers::{Cap, Vs};
 
+use crate::ownership::Ownership;
+
 /// What an engine knows of a device.
 #[derive(Debug, Clone)]
 pub struct DeviceInfo {
@@ -33,4 +35,6 @@ pub struct DeviceInfo {
     pub depth: usize,
     /// The file that opening created for it, where it did.
     pub created_file: Option<PathBuf>,
+    /// How it is this node's: where it may be written and has a label, or knows reservations.
+    pub ownership: Option<Ownership>,
 }

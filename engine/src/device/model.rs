@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tentpeg_driver::model::{Drive, Model, ModelConfig, SoftwareIommu, StoreConfig};
+use tentpeg_driver::model::{CacheConfig, Drive, Model, ModelConfig, SoftwareIommu, StoreConfig};
 
-use super::{FileStoreError, Found, OpenError, file_store};
-use crate::uri::{DeviceUri, ModelUri, StoreUri, whole_blocks};
+use super::{FileStoreError, Found, OpenError, file_store, serial};
+use crate::uri::{CacheUri, DeviceUri, ModelUri, StoreUri, whole_blocks};
 use crate::{ByteSize, LaneMode};
 
 /// The size of a model for which the URI names none.
@@ -32,17 +32,60 @@ pub(super) fn find(settings: &ModelUri, lane: LaneMode, iommu: &Arc<SoftwareIomm
 fn model_config(uri: &ModelUri) -> Result<(ModelConfig, Option<file_store::Created>), OpenError> {
     let defaults = ModelConfig { lba_size: uri.lba, mdts: uri.mdts, queues: uri.queues, ..ModelConfig::default() };
     let size = uri.size.unwrap_or(DEFAULT_SIZE).0;
+    let passing = |store| (ModelConfig { size, store, serial: serial::of_memory(), ..defaults.clone() }, None);
     Ok(match &uri.store {
-        StoreUri::Memory => (ModelConfig { size, store: StoreConfig::Memory, ..defaults }, None),
-        StoreUri::Null => (ModelConfig { size, store: StoreConfig::Null, ..defaults }, None),
+        StoreUri::Memory => passing(StoreConfig::Memory),
+        StoreUri::Null => passing(StoreConfig::Null),
         StoreUri::File { path, overwrite } => {
             let file = file_store::find_or_create(path, uri.size, *overwrite)?;
-            if whole_blocks(ByteSize(file.size), uri.lba).is_err() {
+            if whole_blocks("size", ByteSize(file.size), uri.lba).is_err() {
                 let (path, length, block) = (path.clone(), file.size, uri.lba);
                 return Err(FileStoreError::NotWholeBlocks { path, length, block }.into());
             }
             let store = StoreConfig::File { path: path.clone(), writable: file.writable };
-            (ModelConfig { size: file.size, store, ..defaults }, file.created)
+            let cache_simulation = uri.cache.map(|CacheUri { size, seed }| CacheConfig {
+                // The URI has been checked for this.
+                blocks: u32::try_from(size.0 / u64::from(uri.lba)).unwrap_or(u32::MAX),
+                write_back: Some(seed),
+            });
+            (ModelConfig { size: file.size, store, serial: file.serial, cache_simulation, ..defaults }, file.created)
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use crate::{Engine, EngineConfig, OpCode, Request, TransferState};
+
+    #[test]
+    fn a_cache_is_empty_after_an_orderly_shutdown() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let uri = format!("model:path={},size=1MiB,cache=1MiB,seed=3", path.display());
+        let engine = Engine::open(&uri, EngineConfig::default()).unwrap();
+        assert!(engine.info().name.contains(",cache=1MiB,seed=3,"), "{}", engine.info().name);
+        assert!(engine.info().controller.vwc.present());
+        let segment = engine.segments()[0].id;
+        let memory = engine.allocate_memory(4096).unwrap();
+        memory.view().write(0, &[7; 4096]);
+        let batch = engine.allocate_batch(16).unwrap();
+        let request = |block: u64| Request {
+            opcode: OpCode::Write,
+            source: memory.address(),
+            target_id: segment,
+            target_offset: block * 4096,
+            length: 4096,
+        };
+        engine.submit(&batch, &(0..16).map(request).collect::<Vec<_>>()).unwrap();
+        batch.wait(Duration::from_secs(10)).unwrap();
+        assert!((0..16).all(|task| batch.status(task).unwrap().state == TransferState::Completed));
+        let written = || fs::read(&path).unwrap().chunks(4096).filter(|block| **block == [7; 4096]).count();
+        assert!(written() < 16, "the cache holds some");
+        drop((batch, memory));
+        engine.close().unwrap();
+        assert_eq!(written(), 16);
+    }
 }

@@ -7,6 +7,7 @@ use tentpeg_driver::spec::log::SmartLog;
 use super::Opened;
 use crate::counters::EngineCounters;
 use crate::device::{DeviceInfo, Held, lock};
+use crate::ownership::TakenOver;
 
 /// A device of an open engine.
 #[derive(Clone, Copy)]
@@ -20,14 +21,19 @@ impl<'a> EngineDevice<'a> {
         &self.opened.info
     }
 
-    /// What its lane has done there; as of its last turn.
+    /// What its lane has done there, not what opening did; as of its last turn.
     pub fn counters(self) -> EngineCounters {
-        self.opened.counters.read()
+        self.opened.counters.read().since(self.opened.before.0)
     }
 
-    /// What a model has seen.
+    /// Who has taken it over from this engine, if anybody has.
+    pub fn taken_over(self) -> Option<&'a TakenOver> {
+        self.opened.taken_over.get()
+    }
+
+    /// What a model has seen of the engine; not what it saw while it was opened.
     pub fn model_counters(self) -> Option<ModelCounters> {
-        self.model(Model::counters)
+        self.model(Model::counters).map(|counters| counters.since(self.opened.before.1))
     }
 
     /// What the host last said when it failed the store of a model.

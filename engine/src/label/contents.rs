@@ -8,9 +8,9 @@ use std::collections::HashSet;
 use uuid::Uuid;
 
 use super::entry::{MEMBERS, NAME_BYTES, OWNER_NAME_BYTES, Pending, Record, SegmentEntry, Stripe, check_name};
-use super::extent::{part, total};
 use super::place::Geometry;
-use super::{Extent, Identity, Malformed, Owner};
+use super::{BlockExtent, Identity, Malformed, Owner};
+use crate::segment::extent::{part, total};
 
 /// The most segments of a device.
 pub const MAX_SEGMENTS: usize = 1024;
@@ -26,7 +26,7 @@ pub(super) struct Contents {
     pub(super) may_be_overwritten: bool,
     /// Extents begin at multiples of so many blocks.
     pub(super) alignment: u64,
-    pub(super) scratch: Option<Extent>,
+    pub(super) scratch: Option<BlockExtent>,
     pub(super) records: Vec<Record>,
 }
 
@@ -126,7 +126,7 @@ impl Contents {
     }
 
     /// What is not free, in the order in which it lies.
-    pub(super) fn taken(&self) -> Vec<Extent> {
+    pub(super) fn taken(&self) -> Vec<BlockExtent> {
         let mut taken: Vec<_> = self.records.iter().flat_map(Record::taken).copied().chain(self.scratch).collect();
         taken.sort_unstable();
         taken
@@ -164,9 +164,9 @@ fn check_pending(record: &Record) -> Result<(), Malformed> {
 }
 
 /// The same blocks in the fewest extents.
-fn joined(extents: &[Extent]) -> Vec<Extent> {
+fn joined(extents: &[BlockExtent]) -> Vec<BlockExtent> {
     let mut joined = Vec::new();
-    extents.iter().for_each(|extent| super::extent::append(&mut joined, *extent));
+    extents.iter().for_each(|extent| crate::segment::extent::append(&mut joined, *extent));
     joined
 }
 
@@ -174,6 +174,6 @@ fn field(field: &'static str, value: u64, right: bool, must: &'static str) -> Re
     if right { Ok(()) } else { Err(Malformed::Field { field, value, must }) }
 }
 
-fn inside(extent: Extent, data: Extent) -> Result<(), Malformed> {
+fn inside(extent: BlockExtent, data: BlockExtent) -> Result<(), Malformed> {
     if data.holds(extent) { Ok(()) } else { Err(Malformed::Outside { extent, data }) }
 }

@@ -3,7 +3,7 @@
 use thiserror::Error;
 use uuid::Uuid;
 
-use super::Extent;
+use super::BlockExtent;
 pub use crate::segment::Durability;
 
 /// The most bytes of a segment's name.
@@ -71,7 +71,7 @@ pub struct SegmentEntry {
     /// Blocks that can be read and written. The extents may hold some more, for alignment.
     pub capacity: u64,
     /// Where its blocks lie, in the order of its offsets.
-    pub extents: Vec<Extent>,
+    pub extents: Vec<BlockExtent>,
     /// Its part in a striped set.
     pub stripe: Option<Stripe>,
 }
@@ -112,8 +112,8 @@ impl Record {
 
     /// The extents that are taken: those of the longer entry, whose beginning is the other (see
     /// [`check`](super::contents::Contents::check)).
-    pub(super) fn taken(&self) -> &[Extent] {
-        let blocks = |entry: &&SegmentEntry| super::extent::total(&entry.extents);
+    pub(super) fn taken(&self) -> &[BlockExtent] {
+        let blocks = |entry: &&SegmentEntry| crate::segment::extent::total(&entry.extents);
         self.entries().max_by_key(blocks).map_or(&[], |entry| &entry.extents)
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use thiserror::Error;
 use uuid::Uuid;
 
-use super::{End, Extent, Identity, NameError, SlotPlace};
+use super::{BlockExtent, End, Identity, NameError, SlotPlace};
 use crate::blocks::BlocksError;
 
 /// What is wrong with a slot that begins as a label does.
@@ -52,17 +52,17 @@ pub enum Malformed {
     #[error("blocks {} to {} lie outside the data area, {} to {}", extent.slba(), extent.end(), data.slba(), data.end())]
     Outside {
         /// The extent.
-        extent: Extent,
+        extent: BlockExtent,
         /// The data area.
-        data: Extent,
+        data: BlockExtent,
     },
     /// Two extents share blocks.
     #[error("blocks {} to {} and {} to {} overlap", one.slba(), one.end(), other.slba(), other.end())]
     Overlap {
         /// The first.
-        one: Extent,
+        one: BlockExtent,
         /// The second.
-        other: Extent,
+        other: BlockExtent,
     },
     /// A segment's capacity is not what its extents can hold.
     #[error("segment {name} has a capacity of {capacity} blocks and extents of {blocks}: it must be 1 to {blocks}")]

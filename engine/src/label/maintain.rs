@@ -9,7 +9,7 @@ use super::open::{Label, check_namespace, clear};
 use super::place::{End, Geometry, SlotPlace};
 use super::slots::{Encoded, Ranks, Slots, Valid};
 use super::space::resized;
-use super::{Extent, Identity, LabelError, Owner};
+use super::{BlockExtent, Identity, LabelError, Owner};
 use crate::blocks::Blocks;
 
 /// A label that is to be.
@@ -189,7 +189,7 @@ fn take_size(
         }
     }
     let old_back = was.end(End::Back);
-    clear(device, Extent::between(old_back.slba(), old_back.end().min(geometry.data().end())).as_slice())?;
+    clear(device, BlockExtent::between(old_back.slba(), old_back.end().min(geometry.data().end())).as_slice())?;
     Ok(SlotPlace::ALL.to_vec())
 }
 
@@ -239,7 +239,7 @@ fn erase_findings(
     for (_, place) in labels {
         let slot = geometry.slot(place);
         // The block with the magic goes last: until it is gone the slot is known for a label.
-        clear(device, Extent::between(slot.slba() + 1, slot.end()).as_slice())?;
+        clear(device, BlockExtent::between(slot.slba() + 1, slot.end()).as_slice())?;
         device.write(slot.slba(), &vec![0; geometry.block_size() as usize])?;
         device.flush()?;
     }

@@ -30,7 +30,6 @@
 mod contents;
 mod entry;
 mod error;
-mod extent;
 mod identity;
 mod maintain;
 mod open;
@@ -44,12 +43,13 @@ mod wire;
 pub use contents::MAX_SEGMENTS;
 pub use entry::{Durability, NAME_BYTES, NameError, OWNER_NAME_BYTES, SegmentEntry, Stripe};
 pub use error::{Finding, Findings, LabelError, Malformed};
-pub use extent::Extent;
 pub use identity::{Identity, Owner};
 pub use maintain::{NewLabel, Repair, create, erase, inspect, repair};
 pub use open::{Label, Mode};
 pub use place::{End, SlotPlace};
 pub use segments::NewSegment;
+
+use crate::segment::BlockExtent;
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use super::entry::{OWNER_NAME_BYTES, SegmentEntry, check_name};
 use super::place::{End, Geometry};
 use super::slots::{Encoded, Ranks, Slots, Valid};
 use super::space::free_blocks;
-use super::{Extent, Identity, LabelError, Owner};
+use super::{BlockExtent, Identity, LabelError, Owner};
 use crate::blocks::Blocks;
 
 /// What a label is opened for.
@@ -118,7 +118,7 @@ impl Label {
     }
 
     /// Where self-tests may write.
-    pub fn scratch(&self) -> Option<Extent> {
+    pub fn scratch(&self) -> Option<BlockExtent> {
         self.contents.scratch
     }
 
@@ -227,7 +227,7 @@ pub(super) fn check_namespace(label: &Contents, device: &Identity, geometry: Geo
 }
 
 /// Has these blocks read as zeroes, lastingly.
-pub(super) fn clear(device: &mut dyn Blocks, extents: &[Extent]) -> Result<(), LabelError> {
+pub(super) fn clear(device: &mut dyn Blocks, extents: &[BlockExtent]) -> Result<(), LabelError> {
     if extents.is_empty() {
         return Ok(());
     }

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::{Extent, LabelError};
+use super::{BlockExtent, LabelError};
 use crate::blocks::Blocks;
 
 /// Bytes of each end that belong to the label.
@@ -112,26 +112,26 @@ impl Geometry {
     }
 
     /// One of the two ends.
-    pub(super) fn end(self, end: End) -> Extent {
+    pub(super) fn end(self, end: End) -> BlockExtent {
         let blocks = self.end_blocks();
         let slba = match end {
             End::Front => 0,
             End::Back => self.blocks - blocks,
         };
-        Extent::new(slba, blocks).expect("both ends fit, as Geometry::new has seen")
+        BlockExtent::new(slba, blocks).expect("both ends fit, as Geometry::new has seen")
     }
 
     /// The slot in that place.
-    pub(super) fn slot(self, place: SlotPlace) -> Extent {
+    pub(super) fn slot(self, place: SlotPlace) -> BlockExtent {
         let end = self.end(place.end);
         let half = end.blocks() / 2;
-        Extent::new(end.slba() + if place.second { half } else { 0 }, half).expect("it is half of an end")
+        BlockExtent::new(end.slba() + if place.second { half } else { 0 }, half).expect("it is half of an end")
     }
 
     /// What lies between the ends.
-    pub(super) fn data(self) -> Extent {
+    pub(super) fn data(self) -> BlockExtent {
         let blocks = self.end_blocks();
-        Extent::between(blocks, self.blocks - blocks).expect("there is a block between the ends")
+        BlockExtent::between(blocks, self.blocks - blocks).expect("there is a block between the ends")
     }
 }
 
@@ -145,7 +145,7 @@ mod tests {
             let ends = (2 * END_BYTES) >> lbads;
             assert_eq!(Geometry::new(ends, lbads), None);
             let least = Geometry::new(ends + 1, lbads).unwrap();
-            assert_eq!(least.data(), Extent::new(ends / 2, 1).unwrap());
+            assert_eq!(least.data(), BlockExtent::new(ends / 2, 1).unwrap());
             let most = u64::MAX >> lbads;
             assert!(Geometry::new(most, lbads).is_some());
             assert_eq!(Geometry::new(most + 1, lbads), None);

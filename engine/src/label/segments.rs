@@ -7,11 +7,11 @@ use uuid::Uuid;
 
 use super::contents::Contents;
 use super::entry::{Durability, NAME_BYTES, Record, SegmentEntry, check_name};
-use super::extent::part;
 use super::open::{Label, clear};
 use super::space::resized;
-use super::{Extent, LabelError};
+use super::{BlockExtent, LabelError};
 use crate::blocks::Blocks;
+use crate::segment::extent::part;
 
 /// A segment that is to be.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -79,6 +79,23 @@ impl Label {
         self.write(device, prepared)
     }
 
+    /// Says what it takes for a write to a segment to be COMPLETED, for whoever opens it from then on.
+    ///
+    /// # Errors
+    /// [`LabelError`]; it is as it was then, unless it is of [`Blocks`](LabelError::Blocks): then the label is to be opened
+    /// again.
+    pub fn set_durability(
+        &mut self,
+        device: &mut dyn Blocks,
+        name: &str,
+        durability: Durability,
+    ) -> Result<(), LabelError> {
+        let mut next = self.contents().clone();
+        set_durability(plain(&mut next, name)?, durability)?;
+        let prepared = self.prepare(device, next)?;
+        self.write(device, prepared)
+    }
+
     /// Deletes a segment. Its blocks are free when this returns; what they hold is cleared before another segment has
     /// them.
     ///
@@ -115,7 +132,11 @@ pub(super) fn name_is_free(contents: &Contents, name: &str) -> Result<(), LabelE
 
 /// Gives `entry` its next generation, in which it has `capacity` blocks. Returns the extents that it has not shown
 /// before; they are to be cleared before it is listed.
-pub(super) fn resize(contents: &Contents, entry: &mut SegmentEntry, capacity: u64) -> Result<Vec<Extent>, LabelError> {
+pub(super) fn resize(
+    contents: &Contents,
+    entry: &mut SegmentEntry,
+    capacity: u64,
+) -> Result<Vec<BlockExtent>, LabelError> {
     let extents = resized(contents, &entry.extents, capacity)?;
     let new = if capacity > entry.capacity { part(&extents, entry.capacity, u64::MAX) } else { Vec::new() };
     (entry.capacity, entry.extents) = (capacity, extents);
@@ -129,6 +150,12 @@ pub(super) fn rename(contents: &Contents, entry: &mut SegmentEntry, to: &str) ->
         name_is_free(contents, to)?;
         to.clone_into(&mut entry.name);
     }
+    next_generation(entry)
+}
+
+/// Gives `entry` its next generation, in which it has this durability.
+pub(super) fn set_durability(entry: &mut SegmentEntry, durability: Durability) -> Result<(), LabelError> {
+    entry.durability = durability;
     next_generation(entry)
 }
 

@@ -1,9 +1,9 @@
 //! Where there is room: first fit over what is free, in as few extents as can be.
 
-use super::Extent;
+use super::BlockExtent;
 use super::LabelError;
 use super::contents::Contents;
-use super::extent::{append, part, total};
+use crate::segment::extent::{append, part, total};
 
 /// The least multiple of `unit` that is at least `value`.
 pub(super) fn round_up(value: u64, unit: u64) -> Option<u64> {
@@ -11,14 +11,14 @@ pub(super) fn round_up(value: u64, unit: u64) -> Option<u64> {
 }
 
 /// What is free, in whole units at multiples of the unit, in the order in which it lies.
-fn free(contents: &Contents) -> Vec<Extent> {
+fn free(contents: &Contents) -> Vec<BlockExtent> {
     let data = contents.geometry.data();
     let unit = contents.alignment;
     let mut holes = Vec::new();
     let mut at = data.slba();
     let mut hole = |start: u64, end: u64| {
         let start = round_up(start, unit).unwrap_or(u64::MAX);
-        holes.extend(Extent::between(start, end / unit * unit));
+        holes.extend(BlockExtent::between(start, end / unit * unit));
     };
     for taken in contents.taken() {
         hole(at, taken.slba());
@@ -36,7 +36,11 @@ pub(super) fn free_blocks(contents: &Contents) -> u64 {
 
 /// `extents` grown or cut to hold `capacity` blocks in whole units. What is kept stays where it is; what is new begins
 /// behind the last extent where that is free, else in the first hole that holds all of it, else in the largest holes.
-pub(super) fn resized(contents: &Contents, extents: &[Extent], capacity: u64) -> Result<Vec<Extent>, LabelError> {
+pub(super) fn resized(
+    contents: &Contents,
+    extents: &[BlockExtent],
+    capacity: u64,
+) -> Result<Vec<BlockExtent>, LabelError> {
     let unit = contents.alignment;
     let mut holes = free(contents);
     let free = holes.iter().map(|hole| hole.blocks()).sum();
@@ -55,9 +59,9 @@ pub(super) fn resized(contents: &Contents, extents: &[Extent], capacity: u64) ->
     if let Some(next) = holes.iter_mut().find(|hole| Some(hole.slba()) == behind) {
         let taken = next.blocks().min(wanted);
         // Never empty: neither the hole nor what is wanted is.
-        grown.extend(Extent::new(next.slba(), taken));
+        grown.extend(BlockExtent::new(next.slba(), taken));
         wanted -= taken;
-        let left = Extent::between(next.slba() + taken, next.end());
+        let left = BlockExtent::between(next.slba() + taken, next.end());
         let place = *next;
         holes.retain(|hole| *hole != place);
         holes.extend(left);
@@ -70,7 +74,7 @@ pub(super) fn resized(contents: &Contents, extents: &[Extent], capacity: u64) ->
         let Some(chosen) = first_fit.or_else(largest) else { return Err(no_space(wanted)) };
         let hole = holes.remove(chosen);
         let taken = hole.blocks().min(wanted);
-        grown.extend(Extent::new(hole.slba(), taken));
+        grown.extend(BlockExtent::new(hole.slba(), taken));
         wanted -= taken;
     }
     let mut fewest = Vec::new();

@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 use super::contents::{Contents, MAX_SEGMENTS};
 use super::entry::{Durability, MEMBERS, NAME_BYTES, OWNER_NAME_BYTES, Pending, Record, SegmentEntry, Stripe};
 use super::place::{Geometry, SLOT_BYTES};
-use super::{Extent, Identity, Malformed, Owner};
+use super::{BlockExtent, Identity, Malformed, Owner};
 
 /// What a slot begins with.
 pub(super) const MAGIC: [u8; 8] = *b"TENTPEG\0";
@@ -195,8 +195,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Contents, Undecodable> {
     Ok(contents)
 }
 
-fn extent(slba: u64, blocks: u64) -> Result<Extent, Malformed> {
-    Extent::new(slba, blocks)
+fn extent(slba: u64, blocks: u64) -> Result<BlockExtent, Malformed> {
+    BlockExtent::new(slba, blocks)
         .ok_or_else(|| wrong("blocks of an extent", blocks, "at least 1, and end before block 2^64"))
 }
 
@@ -370,7 +370,7 @@ fn header(contents: &Contents, [entries, extents, members, length]: [U32; 4]) ->
     }
 }
 
-fn raw_extent(extent: Extent) -> RawExtent {
+fn raw_extent(extent: BlockExtent) -> RawExtent {
     RawExtent { slba: U64::new(extent.slba()), blocks: U64::new(extent.blocks()) }
 }
 

@@ -5,8 +5,8 @@
 //! request's error. Here is the way of transfers; whatever else there is goes by `special`.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -16,17 +16,20 @@ use tentpeg_driver::spec::status::{Status, StatusCode};
 
 use super::closing::Closing;
 use super::durable::Durable;
+use super::ends::{Row, cancel, end_part, end_share, leave_if_done};
 use super::lists::Lists;
 use super::recovery::Watch;
+use super::rounds::Rounds;
 use super::shares::Shares;
 use super::staging::Staging;
-use super::{ATTEMPTS, COMPLETIONS_A_TURN, CommandTasks, Flags, Inbox, QUANTUM};
-use crate::TransferState;
-use crate::batch::Shared;
+use super::withdrawal::Inquiries;
+use super::{COMPLETIONS_A_TURN, CommandTasks, Flags, Inbox, QUANTUM};
+use crate::batch::{Ends, Priority, Shared};
 use crate::clock::Clock;
 use crate::counters::{LaneCounters, SharedCounters};
 use crate::device::SharedDevice;
 use crate::memory::Registered;
+use crate::ownership::TakenOver;
 use crate::planning::spread::Means;
 use crate::planning::{self, Cursor, Ground, MAX_EXTENTS, Step};
 use crate::segment::{Durability, Segment};
@@ -54,8 +57,12 @@ pub(crate) struct PortParts {
     pub(crate) clock: Clock,
     pub(crate) device: SharedDevice,
     pub(crate) inbox: Inbox,
+    pub(crate) inquiries: Arc<Inquiries>,
     pub(crate) counters: Arc<SharedCounters>,
     pub(crate) closing: Arc<Closing>,
+    /// Where it says who has taken the device over, and what that is called.
+    pub(crate) taken_over: Arc<OnceLock<TakenOver>>,
+    pub(crate) name: String,
     pub(crate) segments: Arc<[Segment]>,
     pub(crate) registered: Arc<ArcSwap<Registered>>,
     /// Whether a segment was opened for unaligned reads.
@@ -68,10 +75,11 @@ pub(crate) struct Port {
     pub(super) ground: Ground,
     function: Arc<dyn Function>,
     inbox: Inbox,
+    pub(super) inquiries: Arc<Inquiries>,
     pub(super) active: Vec<Option<Active>>,
     pub(super) free_places: Vec<u32>,
     /// Batches with tasks to plan, in turn.
-    round: VecDeque<u32>,
+    rounds: Rounds,
     /// What is to be issued again, one task a command: its common command failed, or was interrupted.
     pub(super) alone: VecDeque<CommandTasks>,
     pub(super) extents: Vec<Extent>,
@@ -111,9 +119,10 @@ impl Port {
             ground,
             function,
             inbox,
+            inquiries: parts.inquiries,
             active: Vec::new(),
             free_places: Vec::new(),
-            round: VecDeque::new(),
+            rounds: Rounds::default(),
             alone: VecDeque::new(),
             extents: Vec::with_capacity(MAX_EXTENTS),
             special: Vec::with_capacity(COMPLETIONS_A_TURN),
@@ -128,7 +137,7 @@ impl Port {
             counters: LaneCounters::default(),
             shared_counters: parts.counters,
             closing: parts.closing,
-            watch: Watch::new(device, clock),
+            watch: Watch::new(device, clock, parts.name, parts.taken_over),
         })
     }
 
@@ -140,12 +149,15 @@ impl Port {
     /// One turn. Whether there was anything to do.
     #[inline]
     pub(super) fn turn(&mut self) -> bool {
-        if !self.closing.is_open() || self.watch.is_removed() {
+        if self.inquiries.is_asked() {
+            self.answer_inquiries();
+        }
+        if !self.closing.is_open() || !self.watch.is_on() {
             return self.turn_without_controller();
         }
         let taken = self.take_in();
         let ended = self.complete();
-        let planned = self.plan();
+        let planned = if self.watch.is_on() { self.plan() } else { 0 };
         if planned > 0 {
             self.pair.ring();
         }
@@ -159,14 +171,16 @@ impl Port {
         busy
     }
 
-    /// The turn of a port whose engine closes, or whose controller was given up: nothing may be issued any more, and no
-    /// task can be told before the controller has stopped (invariant 7).
+    /// The turn of a port whose engine closes, whose controller was given up, or whose device is another host's: nothing
+    /// may be issued any more, and no task can be told before the controller has stopped or its commands have ended
+    /// (invariant 7).
     #[cold]
     fn turn_without_controller(&mut self) -> bool {
-        if self.closing.is_finished() || self.watch.is_removed() {
+        if self.closing.is_finished() || self.watch.has_ended() {
             self.abandon();
+            return false;
         }
-        false
+        self.closing.is_open() && self.turn_in_conflict()
     }
 
     /// Gives the controller the processor.
@@ -185,7 +199,7 @@ impl Port {
         while let Some(batch) = self.inbox.pop() {
             taken = true;
             // Before the tail is read: a submit that comes after links it again.
-            batch.unlink(self.ground.lane);
+            batch.take(self.ground.lane);
             let known = batch.lane(self.ground.lane).place.load(Ordering::Relaxed);
             let place = match self.active.get(known as usize) {
                 Some(Some(active)) if Arc::ptr_eq(&active.batch, &batch) => known,
@@ -214,34 +228,42 @@ impl Port {
             && !active.in_round
         {
             active.in_round = true;
-            self.round.push_back(place);
+            self.rounds.push(active.batch.priority(), place);
         }
     }
 
     /// Reads completions, ends tasks, and lets go of batches that have no more work.
     #[inline]
-    fn complete(&mut self) -> usize {
-        let Self { pair, ground, active, alone, free_places, special, .. } = self;
-        let lane = ground.lane;
-        let ended = pair.poll(COMPLETIONS_A_TURN, |Completion { token, status, .. }| {
+    pub(super) fn complete(&mut self) -> usize {
+        let Self { pair, ground, active, alone, free_places, special, watch, .. } = self;
+        let mut completions = pair.completions(COMPLETIONS_A_TURN);
+        let mut row: Option<Row<'_>> = None;
+        for Completion { token, status, .. } in completions.by_ref() {
             if !token.flags.is_empty() {
                 special.push((token, status));
-                return;
+                continue;
             }
-            let Some(slot) = active.get_mut(token.place as usize) else { return };
-            let Some(entry) = slot else { return };
-            entry.in_flight -= 1;
-            if status.is_success() {
-                for index in token.indices() {
-                    end_part(&entry.batch, lane, index, Outcome::SUCCESS);
+            let mut current = match row {
+                Some(row) if row.is_of(token) => row,
+                other => {
+                    if let Some(place) = other.map(|other| other.end(ground.lane)) {
+                        leave_if_done(active, ground.lane, place, free_places);
+                    }
+                    let Some(Some(entry)) = active.get_mut(token.place as usize) else {
+                        row = None;
+                        continue;
+                    };
+                    Row::begin(entry, token.place)
                 }
-            } else if !again(entry, token, Some(status), alone) {
-                fail(&entry.batch, lane, token, status);
-            }
-            if entry.is_done() {
-                leave(slot, lane, token.place, free_places);
-            }
-        });
+            };
+            current.command_ended(token, status, watch, alone);
+            row = Some(current);
+        }
+        if let Some(place) = row.map(|row| row.end(ground.lane)) {
+            leave_if_done(active, ground.lane, place, free_places);
+        }
+        let ended = completions.ended();
+        drop(completions);
         if !self.special.is_empty() {
             self.complete_special();
         }
@@ -267,49 +289,78 @@ impl Port {
                 }
             }
         }
-        for _ in 0..self.round.len() {
-            if self.pair.free_slots() == 0 {
-                break;
-            }
-            let Some(place) = self.round.pop_front() else { break };
-            planned += self.plan_batch(place);
+        if self.rounds.are_of_one_priority() {
+            return planned + self.plan_round(Priority::High, usize::MAX);
+        }
+        planned + self.plan_by_priority()
+    }
+
+    /// Plans what has to wait for others, or others for it.
+    #[cold]
+    fn plan_by_priority(&mut self) -> usize {
+        let mut planned = 0;
+        for priority in Priority::ALL {
+            let in_flight = |priority: Priority| -> usize {
+                let of_it = self.active.iter().flatten().filter(|active| active.batch.priority() == priority);
+                of_it.map(|active| active.in_flight as usize).sum()
+            };
+            let most = self.rounds.allowance(priority, self.pair.free_slots(), in_flight);
+            let commands = self.plan_round(priority, most);
+            self.rounds.planned(priority, commands);
+            planned += commands;
         }
         planned
     }
 
-    /// Plans up to a quantum of a batch's tasks, and puts it back into the round where it has more.
-    fn plan_batch(&mut self, place: u32) -> usize {
+    /// Plans a quantum of each batch of a priority in turn, up to `most` commands in all.
+    #[inline]
+    fn plan_round(&mut self, priority: Priority, most: usize) -> usize {
+        let mut planned = 0;
+        for _ in 0..self.rounds.len(priority) {
+            if self.pair.free_slots() == 0 || planned >= most {
+                break;
+            }
+            let Some(place) = self.rounds.pop(priority) else { break };
+            planned += self.plan_batch(place, QUANTUM.min(most - planned));
+        }
+        planned
+    }
+
+    /// Plans up to `most` commands of a batch's tasks, and puts it back into the round where it has more.
+    fn plan_batch(&mut self, place: u32, most: usize) -> usize {
         let Some(tail) = self.entry(place).map(|entry| entry.batch.tail()) else { return 0 };
         let mut planned = 0;
-        while planned < QUANTUM {
+        while planned < most {
             let Self { pair, active, extents, counters, ground, .. } = self;
             let Some(Some(entry)) = active.get_mut(place as usize) else { return planned };
             let canceled = entry.batch.is_canceled();
-            while entry.cursor.task < tail && planned < QUANTUM && pair.free_slots() > 0 {
+            let Active { batch, cursor, share, in_flight, .. } = entry;
+            let (mut tasks, mut canceled_tasks) = (batch.walk(), Ends::default());
+            while cursor.task < tail && planned < most && pair.free_slots() > 0 {
                 if canceled
-                    && entry.cursor.planned == 0
-                    && entry.share.is_none()
-                    && cancel(&entry.batch, ground.lane, entry.cursor.task)
+                    && cursor.planned == 0
+                    && share.is_none()
+                    && cancel(batch, ground.lane, cursor.task, &mut canceled_tasks)
                 {
-                    entry.cursor.task += 1;
+                    cursor.task += 1;
                     continue;
                 }
-                let Some(step) = planning::next_command(&entry.batch, entry.cursor, tail, false, ground, extents)
-                else {
+                let Some(step) = planning::next_command(&mut tasks, *cursor, tail, false, ground, extents) else {
                     break;
                 };
                 if step.next.planned != 0
-                    && let Some(task) = entry.batch.task(step.first)
+                    && let Some(task) = tasks.get(step.first)
                 {
                     // More commands of it follow: the last one takes the place of the planning (see Task).
                     task.command_issued();
                 }
-                let begin = entry.cursor.planned;
-                entry.cursor = step.next;
-                issue(pair, entry, place, &step, (begin, 0), ground, extents, counters);
+                let begin = cursor.planned;
+                *cursor = step.next;
+                *in_flight += u32::from(issue(pair, batch, place, &step, (begin, 0), ground, extents, counters));
                 planned += 1;
             }
-            if entry.cursor.task >= tail || planned >= QUANTUM || pair.free_slots() == 0 {
+            batch.count_ended(ground.lane, canceled_tasks);
+            if cursor.task >= tail || planned >= most || pair.free_slots() == 0 {
                 break;
             }
             // A task that is no transfer of this lane.
@@ -318,16 +369,13 @@ impl Port {
                 None => break,
             }
         }
-        let Self { ground, active, free_places, round, .. } = self;
-        let Some(slot) = active.get_mut(place as usize) else { return planned };
-        let Some(entry) = slot else { return planned };
+        let Self { ground, active, free_places, rounds, .. } = self;
+        let Some(Some(entry)) = active.get_mut(place as usize) else { return planned };
         if entry.cursor.task < tail {
-            round.push_back(place);
+            rounds.push(entry.batch.priority(), place);
         } else {
             entry.in_round = false;
-            if entry.is_done() {
-                leave(slot, ground.lane, place, free_places);
-            }
+            leave_if_done(active, ground.lane, place, free_places);
         }
         planned
     }
@@ -341,18 +389,19 @@ impl Port {
         }
         let CommandTasks { place, first: task, planned, attempts, .. } = part;
         let Self { pair, active, extents, counters, free_places, ground, .. } = self;
-        let Some(slot) = active.get_mut(place as usize) else { return Some(0) };
-        let Some(entry) = slot else { return Some(0) };
+        let Some(Some(entry)) = active.get_mut(place as usize) else { return Some(0) };
         // It was counted as in flight since its former command ended.
         entry.in_flight -= 1;
         let cursor = Cursor { task, planned };
-        match planning::next_command(&entry.batch, cursor, task + 1, true, ground, extents) {
-            Some(step) => issue(pair, entry, place, &step, (planned, attempts), ground, extents, counters),
+        match planning::next_command(&mut entry.batch.walk(), cursor, task + 1, true, ground, extents) {
+            Some(step) => {
+                let batch = &entry.batch;
+                let issued = issue(pair, batch, place, &step, (planned, attempts), ground, extents, counters);
+                entry.in_flight += u32::from(issued);
+            }
             None => end_part(&entry.batch, ground.lane, task, Outcome::LOST),
         }
-        if entry.is_done() {
-            leave(slot, ground.lane, place, free_places);
-        }
+        leave_if_done(active, ground.lane, place, free_places);
         Some(1)
     }
 
@@ -380,10 +429,10 @@ impl Port {
     /// nothing any more.
     pub(crate) fn abandon(&mut self) {
         self.take_in();
-        let lane = self.ground.lane;
+        let (lane, outcome) = (self.ground.lane, self.watch.outcome());
         for share in self.shares.take_all() {
             if let Some(Some(active)) = self.active.get(share.place as usize) {
-                end_share(&active.batch, lane, share.task, Outcome::LOST);
+                end_share(&active.batch, lane, share.task, outcome);
             }
         }
         for active in self.active.iter_mut().filter_map(Option::take) {
@@ -394,25 +443,29 @@ impl Port {
                 let Some(task) = active.batch.task(index) else { break };
                 match task.work() {
                     Work::Transfer(transfer) if transfer.head.lane() == lane && !task.state().0.is_terminal() => {
-                        task.give_up(Outcome::LOST);
-                        active.batch.count_ended(lane, false);
+                        active.batch.count_ended(lane, Ends::one(task.give_up(outcome)));
                     }
                     Work::Spread(spread) if index >= unplanned && spread.lanes.contains(lane) => {
-                        end_share(&active.batch, lane, index, Outcome::LOST);
+                        end_share(&active.batch, lane, index, outcome);
                     }
                     _ => {}
                 }
             }
             active.batch.lane(lane).planned.store(tail, Ordering::Relaxed);
-            active.batch.settle();
+            active.batch.let_go(lane);
         }
         self.active.clear();
         self.free_places.clear();
-        self.round.clear();
+        self.rounds.clear();
         self.alone.clear();
         self.special.clear();
         // None of them will be told of again.
         drop(self.durable.interrupted());
+    }
+
+    /// Whether the controller is there, and the device this host's.
+    pub(crate) fn may_issue(&self) -> bool {
+        self.watch.is_on()
     }
 
     /// The queue pair, to be deleted.
@@ -426,12 +479,7 @@ impl Port {
 
     /// Lets go of a batch if it has no more work here.
     pub(super) fn leave_if_done(&mut self, place: u32) {
-        let Self { ground, active, free_places, .. } = self;
-        if let Some(slot) = active.get_mut(place as usize)
-            && slot.as_ref().is_some_and(Active::is_done)
-        {
-            leave(slot, ground.lane, place, free_places);
-        }
+        leave_if_done(&mut self.active, self.ground.lane, place, &mut self.free_places);
     }
 
     fn publish_counters(&self) {
@@ -445,20 +493,20 @@ impl Active {
     }
 }
 
-/// Submits a planned command of transfers.
+/// Submits a planned command of transfers. Whether the queue took it; its tasks have ended otherwise.
 // Always: a call with eight arguments costs 20 instructions a command.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "parts of the port that are borrowed one by one")]
 fn issue(
     pair: &mut QueuePair<CommandTasks>,
-    entry: &mut Active,
+    batch: &Shared,
     place: u32,
     step: &Step,
     (planned, attempts): (u64, u8),
     ground: &Ground,
     extents: &[Extent],
     counters: &mut LaneCounters,
-) {
+) -> bool {
     let mut token = CommandTasks {
         planned,
         place,
@@ -476,96 +524,16 @@ fn issue(
     }
     match pair.submit(step.sqe, extents, token) {
         Ok(_) => {
-            entry.in_flight += 1;
             counters.count(step.sqe.nvm_opcode(), step.bytes);
+            true
         }
         Err(error) => {
             // Admission and planning keep to `Limits`, so this is a mistake of ours; the tasks end all the same.
             debug_assert!(false, "a planned command was refused: {error}");
             for index in token.indices() {
-                end_part(&entry.batch, ground.lane, index, StatusCode::INVALID_FIELD_IN_COMMAND.status().into());
+                end_part(batch, ground.lane, index, StatusCode::INVALID_FIELD_IN_COMMAND.status().into());
             }
+            false
         }
     }
-}
-
-/// Whether what a command was to do is asked for again, one task a command, and if so puts it among those. `status` is
-/// what the device says of it, `None` where it was interrupted.
-///
-/// Of several tasks one may be the cause of a failure: each is asked for alone, so that the others are served. A task
-/// alone is asked for again where the device does not say Do Not Retry, or said nothing.
-#[cold]
-pub(super) fn again(
-    entry: &mut Active,
-    token: CommandTasks,
-    status: Option<Status>,
-    alone: &mut VecDeque<CommandTasks>,
-) -> bool {
-    let attempts = if token.tasks > 1 && status.is_some() { 0 } else { token.attempts + 1 };
-    if attempts > ATTEMPTS || token.tasks == 1 && status.is_some_and(|status| status.dnr()) {
-        return false;
-    }
-    entry.in_flight += u32::from(token.tasks);
-    alone.extend(token.indices().map(|task| {
-        let planned = if task == token.first { token.planned } else { 0 };
-        CommandTasks { first: task, tasks: 1, attempts, planned, ..token }
-    }));
-    true
-}
-
-/// Lets go of a batch that has no more work here; a submit brings it back.
-pub(super) fn leave(slot: &mut Option<Active>, lane: u8, place: u32, free_places: &mut Vec<u32>) {
-    if let Some(active) = slot.take() {
-        active.batch.lane(lane).planned.store(active.cursor.task, Ordering::Relaxed);
-        active.batch.settle();
-        free_places.push(place);
-    }
-}
-
-/// A command of transfers has failed for good.
-#[cold]
-fn fail(batch: &Shared, lane: u8, token: CommandTasks, status: Status) {
-    for index in token.indices() {
-        end_part(batch, lane, index, status.into());
-    }
-}
-
-/// A command of a transfer has ended, or its planning.
-// Always: a call a task.
-#[inline(always)]
-pub(super) fn end_part(batch: &Shared, lane: u8, index: u32, outcome: Outcome) {
-    if let Some(task) = batch.task(index)
-        && let Some(state) = task.part_ended(outcome)
-    {
-        batch.count_ended(lane, state == TransferState::Completed);
-    }
-}
-
-/// This lane's share of a spread task has ended.
-pub(super) fn end_share(batch: &Shared, lane: u8, index: u32, outcome: Outcome) {
-    if let Some(task) = batch.task(index)
-        && let Some(state) = task.share_ended(outcome)
-    {
-        batch.count_ended(lane, state == TransferState::Completed);
-    }
-}
-
-/// Gives up a task of which no command was issued, as far as it is this lane's. `false`: another lane has begun it, so
-/// it runs to its end.
-fn cancel(batch: &Shared, lane: u8, index: u32) -> bool {
-    let Some(task) = batch.task(index) else { return true };
-    match task.work() {
-        Work::Transfer(transfer) if transfer.head.lane() == lane => {
-            task.give_up(Outcome::CANCELED);
-            batch.count_ended(lane, false);
-        }
-        Work::Spread(spread) if spread.lanes.contains(lane) => {
-            if task.has_begun() {
-                return false;
-            }
-            end_share(batch, lane, index, Outcome::CANCELED);
-        }
-        _ => {}
-    }
-    true
 }

@@ -3,18 +3,23 @@
 //! The port owns what a controller thread would: deadlines and recovery. Now and then it has the driver attend to the
 //! controller. What was interrupted is asked for again a few times, and fails after that; so are writes that had
 //! succeeded and waited for a Flush, as a reset may have emptied the cache they were in. Where the controller is given
-//! up, every task of the port fails, and so does every later one; other ports go on.
+//! up, every task of the port fails, and so does every later one; other ports go on. So they do, with Reservation Conflict
+//! as their status, when another host has taken the device over: after a reset the reservation is claimed again before any
+//! I/O, and a command that ends in a conflict is the last that the port issues.
 
-use std::sync::TryLockError;
+use std::sync::{Arc, OnceLock, TryLockError};
 
 use tentpeg_driver::controller::{Attended, ControllerError};
 use tentpeg_driver::queue::{QueuePair, ReachEnded};
-use tentpeg_driver::spec::status::StatusCode;
+use tentpeg_driver::spec::status::{Status, StatusCode};
 
 use super::CommandTasks;
-use super::port::{Port, again, end_part};
+use super::ends::{again, end_part};
+use super::port::Port;
 use crate::clock::Clock;
 use crate::device::{Held, SharedDevice, lock};
+use crate::ownership::{NewOwner, TakenOver};
+use crate::task::Outcome;
 
 /// Busy turns between two looks at the clock.
 const TURNS: u32 = 256;
@@ -24,6 +29,19 @@ const INTERVAL: u32 = 10;
 /// How often a controller is recovered that fails again when it is asked for its namespace.
 const TRIES: u32 = 3;
 
+/// Whether a port may issue commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It may.
+    On,
+    /// A command has ended with Reservation Conflict: no more is issued, and what is in flight is waited for.
+    Conflict,
+    /// Another host has the device.
+    TakenOver,
+    /// The controller has been given up.
+    Removed,
+}
+
 /// When the port looks next, and whom it looks after.
 pub(super) struct Watch {
     device: SharedDevice,
@@ -31,13 +49,15 @@ pub(super) struct Watch {
     turns: u32,
     /// When it last looked at the controller.
     last: Option<u32>,
-    /// The controller has been given up.
-    removed: bool,
+    state: State,
+    /// What the device is called, and who has taken it over, for the engine to tell.
+    name: String,
+    taken_over: Arc<OnceLock<TakenOver>>,
 }
 
 impl Watch {
-    pub(super) fn new(device: SharedDevice, clock: Clock) -> Self {
-        Self { device, clock, turns: 0, last: None, removed: false }
+    pub(super) fn new(device: SharedDevice, clock: Clock, name: String, taken_over: Arc<OnceLock<TakenOver>>) -> Self {
+        Self { device, clock, turns: 0, last: None, state: State::On, name, taken_over }
     }
 
     /// Whether it is time to look at the clock: after some busy turns, or after any other.
@@ -47,10 +67,40 @@ impl Watch {
         !busy || self.turns.is_multiple_of(TURNS)
     }
 
-    /// Whether the controller has been given up.
+    /// Whether commands may be issued.
     #[inline]
-    pub(super) fn is_removed(&self) -> bool {
-        self.removed
+    pub(super) fn is_on(&self) -> bool {
+        self.state == State::On
+    }
+
+    /// Whether no command will ever be issued again, and none is in flight.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.state, State::TakenOver | State::Removed)
+    }
+
+    /// How tasks end that are given up.
+    pub(super) fn outcome(&self) -> Outcome {
+        match self.state {
+            State::On | State::Removed => Outcome::LOST,
+            State::Conflict | State::TakenOver => StatusCode::RESERVATION_CONFLICT.status().into(),
+        }
+    }
+
+    /// Whether a command has failed because another host has the device: then it is not asked for again, and nothing else
+    /// is.
+    #[cold]
+    pub(super) fn sees_conflict(&mut self, status: Status) -> bool {
+        let conflict = status.code() == StatusCode::RESERVATION_CONFLICT;
+        if conflict && self.state == State::On {
+            self.state = State::Conflict;
+        }
+        conflict
+    }
+
+    fn taken_over_by(&mut self, by: NewOwner) {
+        self.state = State::TakenOver;
+        // It is told once: nothing is issued after that.
+        let _ = self.taken_over.set(TakenOver { device: self.name.clone(), by });
     }
 }
 
@@ -72,20 +122,42 @@ impl Port {
             Err(TryLockError::WouldBlock) => return,
         };
         self.watch.last = Some(now);
-        let attended = match &mut *device {
+        let seen = match &mut *device {
             Some(device) => attend(device, &mut self.pair, now, |token| interrupted.push(token)),
             None => return,
         };
         drop(device);
-        match attended {
-            Attended::Fine => {}
-            Attended::Recovered { .. } => self.recovered(interrupted),
-            Attended::Removed { .. } => {
-                self.watch.removed = true;
-                // Their memory is out of the device's reach: each can be told, and there is nobody to ask again.
+        // Where there is nobody to ask again, memory is out of the device's reach, and each task can be told.
+        match seen {
+            Seen::Attended(Attended::Fine) => {}
+            Seen::Attended(Attended::Recovered { .. }) => self.recovered(interrupted),
+            Seen::Attended(Attended::Removed { .. }) => {
+                self.watch.state = State::Removed;
+                self.abandon();
+            }
+            Seen::TakenOver(by) => {
+                self.watch.taken_over_by(by);
                 self.abandon();
             }
         }
+    }
+
+    /// A turn after a command has ended with Reservation Conflict: takes in what ends as the others do, waits for what is
+    /// in flight, and asks then who has the device.
+    #[cold]
+    pub(super) fn turn_in_conflict(&mut self) -> bool {
+        let busy = self.take_in() | (self.complete() > 0);
+        if self.pair.free_slots() < self.pair.slots() {
+            self.look_after_controller();
+            return busy;
+        }
+        let by = match &mut *lock(&self.watch.device) {
+            Some(device) => device.lose(&mut self.pair),
+            None => return busy,
+        };
+        self.watch.taken_over_by(by);
+        self.abandon();
+        true
     }
 
     /// The controller is a new one: these commands of the former one have no completion, and its cache may be lost.
@@ -99,7 +171,7 @@ impl Port {
             let Self { active, alone, ground, .. } = self;
             let Some(Some(entry)) = active.get_mut(token.place as usize) else { continue };
             entry.in_flight -= 1;
-            if !again(entry, token, None, alone) {
+            if !again(&mut entry.in_flight, token, None, alone) {
                 for index in token.indices() {
                     end_part(&entry.batch, ground.lane, index, StatusCode::COMMAND_ABORTED_BY_HOST.status().into());
                 }
@@ -115,31 +187,41 @@ impl Port {
     }
 }
 
-/// Attends to the controller. One that has been enabled anew must have the namespace still that it had: before anything
-/// is issued to it again.
+/// What a look at the controller has shown.
+enum Seen {
+    Attended(Attended),
+    /// It has been enabled anew, and another host has the namespace.
+    TakenOver(NewOwner),
+}
+
+/// Attends to the controller. One that has been enabled anew must have the namespace still that it had, and this host must
+/// still have it: before anything is issued to it again.
 fn attend(
     device: &mut Held,
     pair: &mut QueuePair<CommandTasks>,
     now: u32,
     mut interrupted: impl FnMut(CommandTasks),
-) -> Attended {
+) -> Seen {
     let mut attended = device.controller.attend(&mut [&mut *pair], now, &mut interrupted);
     for _ in 0..TRIES {
-        let Attended::Recovered { .. } = attended else { return attended };
-        match has_its_namespace(device) {
-            Ok(true) => return attended,
+        let Attended::Recovered { .. } = attended else { return Seen::Attended(attended) };
+        let reason = match has_its_namespace(device) {
+            Ok(true) => match device.reclaim(pair) {
+                Ok(None) => return Seen::Attended(attended),
+                Ok(Some(by)) => return Seen::TakenOver(by),
+                Err(error) => error.to_string(),
+            },
             Ok(false) => break,
-            Err(error) => {
-                attended = device.controller.recover(&mut [&mut *pair], &mut interrupted, error.to_string());
-            }
-        }
+            Err(error) => error.to_string(),
+        };
+        attended = device.controller.recover(&mut [&mut *pair], &mut interrupted, reason);
     }
     let ended = device.controller.stop_reach();
     pair.interrupt(&ended, interrupted);
-    Attended::Removed {
+    Seen::Attended(Attended::Removed {
         how: ended.how(),
         reason: "after its reset it does not have the namespace that it had".to_owned(),
-    }
+    })
 }
 
 /// Whether the controller has the namespace that plans are made for: with the identifiers that it had, and all the
@@ -160,7 +242,7 @@ impl Drop for Port {
     fn drop(&mut self) {
         self.take_in();
         if self.is_idle() {
-            return;
+            return self.inquiries.close();
         }
         match &mut *lock(&self.watch.device) {
             Some(device) => {
@@ -175,6 +257,7 @@ impl Drop for Port {
             }
         }
         self.abandon();
+        self.inquiries.close();
     }
 }
 

@@ -4,7 +4,8 @@ use tentpeg_driver::queue::IoCommand;
 use tentpeg_driver::spec::command::Sqe;
 use tentpeg_driver::spec::status::{Status, StatusCode};
 
-use super::port::{Active, Port, again, end_part, end_share};
+use super::ends::{again, end_part, end_share};
+use super::port::{Active, Port};
 use super::{ATTEMPTS, CommandTasks, Flags};
 use crate::planning::spread::{self, Part};
 use crate::planning::{Cursor, Ground};
@@ -232,10 +233,11 @@ impl Port {
         let copied = !succeeded || !token.flags.has(Flags::STAGED) || self.copy_staged(token);
         let token = self.give_back(token);
         if !succeeded {
+            let conflict = status.is_some_and(|status| self.watch.sees_conflict(status));
             let Self { active, alone, .. } = self;
             let Some(Some(entry)) = active.get_mut(token.place as usize) else { return };
             entry.in_flight -= 1;
-            if again(entry, token, status, alone) {
+            if !conflict && again(&mut entry.in_flight, token, status, alone) {
                 return;
             }
             entry.in_flight += 1;
@@ -261,7 +263,8 @@ impl Port {
     fn flush_ended(&mut self, token: CommandTasks, status: Option<Status>) {
         // Where it was interrupted those that waited are issued again themselves.
         let Some(status) = status else { return };
-        if !status.is_success() && !status.dnr() && token.attempts < ATTEMPTS {
+        let conflict = !status.is_success() && self.watch.sees_conflict(status);
+        if !status.is_success() && !conflict && !status.dnr() && token.attempts < ATTEMPTS {
             return self.durable.flush_again();
         }
         if status.is_success() {

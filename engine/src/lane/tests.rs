@@ -4,8 +4,10 @@ mod data;
 mod failures;
 mod life;
 mod order;
+mod priorities;
 mod recovery;
 mod segments;
+mod unregister;
 
 use std::path::Path;
 
@@ -42,6 +44,11 @@ impl Bench {
 
     fn request(&self, opcode: OpCode, memory: u64, target_offset: u64, length: u64) -> Request {
         Request { opcode, source: self.memory.address() + memory, target_id: SegmentId(1), target_offset, length }
+    }
+
+    /// Reads of single blocks of 4,096 bytes that never join: each is of the block before.
+    fn descending(&self, count: u64) -> Vec<Request> {
+        (0..count).rev().map(|block| self.read(block % 16 * 4096, block * 4096, 4096)).collect()
     }
 
     fn submit(&self, requests: &[Request]) -> Batch {

@@ -9,3 +9,6 @@
 pub mod lock;
 pub mod node;
 pub mod reservation;
+mod taken;
+
+pub use taken::{NewOwner, Ownership, TakenOver};

@@ -11,7 +11,7 @@ use tentpeg_driver::spec::registers::Cap;
 
 use super::*;
 use crate::admission::RequestError;
-use crate::batch::Batch;
+use crate::batch::{Batch, BatchOptions};
 use crate::task::Work;
 use crate::{OpCode, SegmentId};
 
@@ -26,10 +26,10 @@ fn limits(page_shift: u32, mdts: u8, lbads: u8) -> Limits {
 }
 
 fn batch(works: &[Work]) -> Batch {
-    let batch = Batch::new(works.len() as u32, 1, Arc::default(), Arc::default());
+    let batch = Batch::new(BatchOptions::with_capacity(works.len() as u32), 1, Arc::default(), Arc::default());
     let refused = RequestError::NoSegment { target_id: SegmentId(9) };
-    let works = works.iter().map(|work| if *work == Work::Nothing { Err(refused) } else { Ok(*work) });
-    batch.append(works).unwrap();
+    let work = |work: &Work| if *work == Work::Nothing { Err(refused) } else { Ok(*work) };
+    batch.append(works, |_| None, work).unwrap();
     batch
 }
 
@@ -52,7 +52,7 @@ fn plan(works: &[Work], limits: &Limits) -> Vec<(Step, Vec<Extent>)> {
     let (tail, mut cursor, mut commands) = (works.len() as u32, Cursor::default(), Vec::new());
     let mut extents = Vec::new();
     while cursor.task < tail {
-        match next_command(&batch.shared, cursor, tail, false, &ground(limits), &mut extents) {
+        match next_command(&mut batch.shared.walk(), cursor, tail, false, &ground(limits), &mut extents) {
             Some(step) => {
                 commands.push((step, extents.clone()));
                 cursor = step.next;
@@ -117,8 +117,9 @@ fn tasks_of_other_lanes_are_no_business_of_this_one() {
     let other = of_lane(1, Durability::None, OpCode::Read, 1, 0x10_1000, 4096);
     let batch = batch(&[other, own, other]);
     let mut extents = Vec::new();
-    let mut next =
-        |task| next_command(&batch.shared, Cursor { task, planned: 0 }, 3, false, &ground(&limits), &mut extents);
+    let mut next = |task| {
+        next_command(&mut batch.shared.walk(), Cursor { task, planned: 0 }, 3, false, &ground(&limits), &mut extents)
+    };
     assert_eq!(next(0), None);
     assert_eq!(next(1).map(|step| (step.tasks, step.bytes)), Some((1, 4096)), "and are not joined");
 }
@@ -136,7 +137,8 @@ fn a_write_has_fua_where_that_means_something() {
         for opcode in [OpCode::Write, OpCode::Read] {
             let batch = batch(&[of_lane(0, durability, opcode, 0, 0x10_0000, 4096)]);
             let ground = Ground { volatile, ..ground(&limits) };
-            let step = next_command(&batch.shared, Cursor::default(), 1, false, &ground, &mut Vec::new()).unwrap();
+            let step =
+                next_command(&mut batch.shared.walk(), Cursor::default(), 1, false, &ground, &mut Vec::new()).unwrap();
             assert_eq!(step.sqe.fua(), fua && opcode == OpCode::Write, "{durability:?}");
         }
     }
@@ -147,7 +149,8 @@ fn a_task_alone_is_never_joined() {
     let limits = limits(12, 5, 12);
     let batch = batch(&[transfer(OpCode::Read, 0, 0x10_0000, 4096), transfer(OpCode::Read, 1, 0x20_0000, 4096)]);
     let mut extents = Vec::new();
-    let step = next_command(&batch.shared, Cursor::default(), 2, true, &ground(&limits), &mut extents).unwrap();
+    let step =
+        next_command(&mut batch.shared.walk(), Cursor::default(), 2, true, &ground(&limits), &mut extents).unwrap();
     assert_eq!((step.tasks, step.bytes, extents.len()), (1, 4096, 1));
 }
 

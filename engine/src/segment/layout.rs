@@ -4,6 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
+use super::BlockExtent;
 use crate::MAX_DEVICES;
 
 /// What becomes of a write before it is COMPLETED. Without a volatile write cache (VWC = 0) all modes are the same, and
@@ -27,15 +28,6 @@ impl fmt::Display for Durability {
             Self::Flush => "flush",
         })
     }
-}
-
-/// Consecutive logical blocks of a namespace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct BlockExtent {
-    /// The first block.
-    pub slba: u64,
-    /// How many, not 0.
-    pub blocks: u64,
 }
 
 /// The part of a segment that lies on one device.
@@ -73,7 +65,7 @@ impl SegmentLayout {
             uuid: [0; 16],
             durability: Durability::None,
             unaligned_reads: false,
-            members: vec![MemberLayout { device, extents: vec![BlockExtent { slba: 0, blocks }] }],
+            members: vec![MemberLayout { device, extents: BlockExtent::new(0, blocks).into_iter().collect() }],
             chunk: 0,
         }
     }
@@ -140,10 +132,8 @@ pub enum LayoutError {
         /// Bytes of a block.
         block: u64,
     },
-    /// An extent without a block, or with blocks that the device does not have.
-    #[error(
-        "segment {segment}: {blocks} blocks from {slba} on device {device}, which has {nsze}: 1 or more, inside it, are needed"
-    )]
+    /// An extent with blocks that the device does not have.
+    #[error("segment {segment}: {blocks} blocks from {slba} on device {device}, which has {nsze}: all must lie in it")]
     Extent {
         /// The segment's name.
         segment: String,
@@ -197,13 +187,12 @@ pub(crate) fn check_disjoint(layouts: &[SegmentLayout]) -> Result<(), LayoutErro
         .flat_map(|layout| layout.members.iter().map(|member| (member, layout.name.as_str())))
         .flat_map(|(member, name)| member.extents.iter().map(move |extent| (member.device, *extent, name)))
         .collect();
-    owned.sort_by_key(|(device, extent, _)| (*device, extent.slba));
+    owned.sort_by_key(|(device, extent, _)| (*device, extent.slba()));
     for pair in owned.windows(2) {
         let ((device, before, first), (other, after, second)) = (pair[0], pair[1]);
-        // Sorted: the second begins no earlier than the first.
-        if device == other && before.blocks > after.slba - before.slba {
+        if device == other && before.end() > after.slba() {
             let (first, second) = (first.to_owned(), second.to_owned());
-            return Err(LayoutError::Overlap { device, slba: after.slba, first, second });
+            return Err(LayoutError::Overlap { device, slba: after.slba(), first, second });
         }
     }
     Ok(())

@@ -5,7 +5,8 @@
 
 use tentpeg_driver::queue::Limits;
 
-use super::layout::{BlockExtent, LayoutError, SegmentLayout};
+use super::BlockExtent;
+use super::layout::{LayoutError, SegmentLayout};
 use crate::MAX_DEVICES;
 use crate::lanes::LaneSet;
 
@@ -35,8 +36,8 @@ impl Member {
         let after = self.extents.partition_point(|(start, _)| *start <= local);
         let (start, extent) = self.extents.get(after.checked_sub(1)?)?;
         let within = local - start;
-        let blocks = extent.blocks.checked_sub(within).filter(|blocks| *blocks != 0)?;
-        Some((extent.slba + within, blocks))
+        let blocks = extent.blocks().checked_sub(within).filter(|blocks| *blocks != 0)?;
+        Some((extent.slba() + within, blocks))
     }
 }
 
@@ -58,7 +59,7 @@ impl SegmentMap {
             return Err(LayoutError::Members { segment: segment(), count });
         }
         let mut members = Vec::new();
-        let mut least = u64::MAX;
+        let mut rooms = Vec::new();
         let mut lba_size = None;
         let mut seen = LaneSet::default();
         for member in &layout.members {
@@ -77,31 +78,30 @@ impl SegmentMap {
             }
             let mut extents = Vec::new();
             let mut sum = 0u64;
-            for BlockExtent { slba, blocks } in member.extents.iter().copied() {
-                let nsze = limits.nsze();
-                if blocks == 0 || slba.checked_add(blocks).is_none_or(|end| end > nsze) {
+            for extent in member.extents.iter().copied() {
+                let (slba, blocks, nsze) = (extent.slba(), extent.blocks(), limits.nsze());
+                if extent.end() > nsze {
                     return Err(LayoutError::Extent { segment: segment(), device, slba, blocks, nsze });
                 }
-                extents.push((sum, BlockExtent { slba, blocks }));
+                extents.push((sum, extent));
                 sum = sum.checked_add(blocks).ok_or_else(|| LayoutError::TooLarge { segment: segment() })?;
             }
             let needed = if count == 1 { 1 } else { (layout.chunk / first).max(1) };
             if sum < needed {
                 return Err(LayoutError::NoRoom { segment: segment(), device, blocks: sum, least: needed });
             }
-            least = least.min(sum);
+            rooms.push(sum);
             members.push(Member { device: lane, extents: extents.into() });
         }
         let block = lba_size.unwrap_or(1);
         let (chunk, blocks) = if count == 1 {
-            (least, Some(least))
+            (rooms[0], Some(rooms[0]))
         } else {
             if layout.chunk == 0 || !layout.chunk.is_multiple_of(block) {
                 return Err(LayoutError::Chunk { segment: segment(), chunk: layout.chunk, block });
             }
             let chunk = layout.chunk / block;
-            // Whole chunks, as many on each member as the one with the least room has.
-            (chunk, (least / chunk * chunk).checked_mul(count as u64))
+            (chunk, chunks(rooms.iter().map(|room| room / chunk)).and_then(|chunks| chunks.checked_mul(chunk)))
         };
         let blocks = blocks.filter(|blocks| blocks.checked_mul(block).is_some());
         let blocks = blocks.ok_or_else(|| LayoutError::TooLarge { segment: segment() })?;
@@ -126,7 +126,7 @@ impl SegmentMap {
     /// The device and the first block of a segment that is one extent.
     pub(crate) fn single(&self) -> Option<(u8, u64)> {
         match &*self.members {
-            [Member { device, extents }] if extents.len() == 1 => Some((*device, extents[0].1.slba)),
+            [Member { device, extents }] if extents.len() == 1 => Some((*device, extents[0].1.slba())),
             _ => None,
         }
     }
@@ -175,6 +175,15 @@ impl SegmentMap {
             .map(|member| member.device)
             .collect()
     }
+}
+
+/// Chunks of a stripe over members with room for so many, by index: all before the first that finds no room where it
+/// belongs. `None` where 64 bits do not count them.
+fn chunks(rooms: impl ExactSizeIterator<Item = u64>) -> Option<u64> {
+    let members = rooms.len() as u64;
+    // Member i has no room for the chunk that is its room's next: number room * members + i of the stripe.
+    let ends = (0..).zip(rooms).map(|(index, room)| room.checked_mul(members)?.checked_add(index));
+    ends.collect::<Option<Vec<u64>>>()?.into_iter().min()
 }
 
 #[cfg(test)]

@@ -7,9 +7,10 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use tentpeg_engine::Durability;
 use tentpeg_tests::segments::{Mistake, Options, run};
+use tentpeg_tools::segment::Mode;
 
 /// Random work on segments and a stripe, with faults and losses of power, against a reference.
 #[derive(Parser)]
@@ -26,27 +27,6 @@ struct Arguments {
     /// A deliberate mistake, to see that it is found.
     #[arg(long)]
     mistake: Option<Mistake>,
-}
-
-/// When a write is COMPLETED.
-#[derive(Clone, Copy, ValueEnum)]
-enum Mode {
-    /// At once.
-    None,
-    /// Written past the cache.
-    Fua,
-    /// After a Flush.
-    Flush,
-}
-
-impl From<Mode> for Durability {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            Mode::None => Self::None,
-            Mode::Fua => Self::Fua,
-            Mode::Flush => Self::Flush,
-        }
-    }
 }
 
 fn main() -> ExitCode {

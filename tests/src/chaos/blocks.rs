@@ -40,7 +40,7 @@ pub(crate) fn word(write: u32, block: u64, place: usize) -> u64 {
 /// What a word says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Origin {
-    pub(super) write: u32,
+    pub(crate) write: u32,
     pub(super) block: u64,
     pub(super) place: usize,
 }
@@ -96,6 +96,19 @@ struct Candidate {
 }
 
 impl Candidate {
+    /// What was there before any command.
+    fn zeroes() -> Self {
+        Self {
+            id: 0,
+            content: Content::Whole(0),
+            ended: 0,
+            superseded: NEVER,
+            torn_until: 0,
+            beside_torn: false,
+            may_return: true,
+        }
+    }
+
     /// Whether a read that was submitted then may have seen a part of it.
     fn may_be_torn(&self, submitted: Moment) -> bool {
         self.ended == NEVER || self.torn_until >= submitted
@@ -109,6 +122,8 @@ pub(crate) enum WriteEnd {
     /// It succeeded, and a loss of power takes it away until a Flush has made it durable.
     Cached,
     Failed,
+    /// Nobody knows: of each block it has done all or nothing.
+    Unknown,
 }
 
 /// A block that does not hold what it may hold.
@@ -116,7 +131,7 @@ pub(crate) enum WriteEnd {
 pub(crate) struct WrongByte {
     block: u64,
     place: usize,
-    found: u64,
+    pub(crate) found: u64,
     /// Commands whose words would be right.
     right: Vec<u32>,
 }
@@ -154,23 +169,19 @@ pub(crate) struct Blocks {
 impl Blocks {
     /// `count` blocks of zeroes.
     pub(crate) fn new(count: u64, lba_size: u64) -> Self {
-        let zeroes = Candidate {
-            id: 0,
-            content: Content::Whole(0),
-            ended: 0,
-            superseded: NEVER,
-            torn_until: 0,
-            beside_torn: false,
-            may_return: true,
-        };
         Self {
-            blocks: (0..count).map(|_| vec![zeroes.clone()]).collect(),
+            blocks: (0..count).map(|_| vec![Candidate::zeroes()]).collect(),
             words: (lba_size / 8) as usize,
             numbers: 0,
             settled: 0,
             mixed: 0,
             lost: 0,
         }
+    }
+
+    /// From now on there are `count` blocks; those that are new are zeroes, durably.
+    pub(crate) fn resize(&mut self, count: u64) {
+        self.blocks.resize_with(count as usize, || vec![Candidate::zeroes()]);
     }
 
     pub(crate) fn count(&self) -> u64 {
@@ -221,7 +232,7 @@ impl Blocks {
         let certain = match end {
             WriteEnd::Succeeded => true,
             WriteEnd::Cached => submitted > self.lost,
-            WriteEnd::Failed => false,
+            WriteEnd::Failed | WriteEnd::Unknown => false,
         };
         for block in blocks {
             let candidates = &mut self.blocks[block as usize];
@@ -230,6 +241,7 @@ impl Blocks {
                     candidate.ended = now;
                     match end {
                         WriteEnd::Failed => candidate.torn_until = NEVER,
+                        WriteEnd::Unknown => {}
                         WriteEnd::Succeeded | WriteEnd::Cached => {
                             candidate.torn_until = candidate.torn_until.min(now);
                             candidate.beside_torn = false;

@@ -43,7 +43,9 @@ impl Shape {
             shutdown_delay: dice.below(6) as u32,
             flr: dice.percent(85),
             volatile_write_cache: true,
-            cache_simulation: dice.percent(25).then(|| CacheConfig { blocks: dice.between(1, 64) as u32 }),
+            cache_simulation: dice
+                .percent(25)
+                .then(|| CacheConfig { blocks: dice.between(1, 64) as u32, write_back: None }),
             deallocated_read: dice.pick(&[
                 DeallocatedRead::Zeroes,
                 DeallocatedRead::Zeroes,

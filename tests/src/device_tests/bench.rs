@@ -3,14 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tentpeg_driver::bus::Function;
 use tentpeg_driver::controller::{Controller, Namespace};
 use tentpeg_driver::dma::{Access, DmaSpace, DmaView, HostMemory, Region};
 use tentpeg_driver::queue::{Extent, Limits, QueuePair};
 use tentpeg_driver::spec::ZeroesBased;
 use tentpeg_driver::spec::command::Sqe;
 use tentpeg_driver::spec::status::Status;
-use tentpeg_engine::{Batch, Engine, Lane, Memory, OpCode, Request, TransferState};
+use tentpeg_engine::{
+    Batch, Devices, Engine, EngineConfig, Lane, LaneMode, Memory, OpCode, Request, SegmentLayout, TransferState,
+};
 
+use super::vfio_user::ServerProcess;
 use super::{Ending, Verdict, ensure};
 
 /// Looks without an answer after which a test gives a device up. Each look gives the processor away.
@@ -170,9 +174,28 @@ pub struct EngineBench {
     pub engine: Engine,
     /// The lane, unless it has a thread.
     pub lane: Option<Lane>,
+    /// What the device is in, where that is a process of its own. After the engine, which shuts the device down.
+    pub process: Option<ServerProcess>,
 }
 
 impl EngineBench {
+    /// An engine on all of a function's namespace, with a lane in a thread of its own.
+    ///
+    /// # Errors
+    /// [`Ending::Failed`] when it cannot be had.
+    pub fn on_function(
+        function: Arc<dyn Function>,
+        config: EngineConfig,
+        process: Option<ServerProcess>,
+    ) -> Result<Self, Ending> {
+        let mut devices = Devices::new(LaneMode::Thread, config);
+        let device = devices.add(function, true)?;
+        let limits = devices.as_slice()[device].info().limits;
+        let blocks = limits.capacity() >> limits.lba_shift();
+        let (engine, lane) = devices.start(vec![SegmentLayout::whole("whole", device, blocks)])?;
+        Ok(Self { engine, lane, process })
+    }
+
     /// A request on the engine's first segment.
     pub fn request(&self, opcode: OpCode, memory: &Memory, at: u64, target_offset: u64, length: u64) -> Request {
         let target_id = self.engine.segments()[0].id;
@@ -186,17 +209,47 @@ impl EngineBench {
     pub fn run(&mut self, requests: &[Request]) -> Result<Batch, Ending> {
         let batch = self.engine.allocate_batch(requests.len() as u32)?;
         self.engine.submit(&batch, requests)?;
-        match &mut self.lane {
-            None => drop(batch.wait(Duration::from_secs(600))?),
-            Some(lane) => {
-                let ended = (0..PATIENCE).any(|_| {
-                    lane.turn();
-                    batch.overall().is_finished()
-                });
-                ensure(ended, || format!("{:?} after {PATIENCE} turns", batch.overall()))?;
-            }
-        }
+        self.wait(&batch)?;
         Ok(batch)
+    }
+
+    /// Waits until all tasks of a batch have ended.
+    ///
+    /// # Errors
+    /// [`Ending::Failed`] when they do not.
+    pub fn wait(&mut self, batch: &Batch) -> Verdict {
+        match self.lane {
+            None => {
+                batch.wait(Duration::from_secs(600))?;
+                Ok(())
+            }
+            Some(_) => self.turn_until(|| batch.overall().is_finished()),
+        }
+    }
+
+    /// Unregisters memory.
+    pub fn unregister(&mut self, memory: Memory) {
+        match &mut self.lane {
+            Some(lane) => self.engine.unregister_memory_with(memory, lane),
+            None => self.engine.unregister_memory(memory),
+        }
+    }
+
+    /// Turns the lane, or looks on as its thread does, until `done`.
+    ///
+    /// # Errors
+    /// [`Ending::Failed`] when that never comes.
+    pub fn turn_until(&mut self, mut done: impl FnMut() -> bool) -> Verdict {
+        let ended = (0..PATIENCE).any(|_| {
+            match &mut self.lane {
+                Some(lane) => {
+                    lane.turn();
+                }
+                None => std::thread::yield_now(),
+            }
+            done()
+        });
+        ensure(ended, || format!("nothing more happens after {PATIENCE} looks"))
     }
 
     /// As [`run`](Self::run); a task that is not COMPLETED in its full length is a failure.
@@ -220,7 +273,7 @@ impl EngineBench {
     /// # Errors
     /// [`Ending::Failed`] when they differ, or the device has something to complain of.
     pub fn finish(self) -> Verdict {
-        let Self { engine, lane } = self;
+        let Self { engine, lane, process } = self;
         if let Some(model) = engine.model_counters() {
             // A lane with a thread publishes at the end of its turn, which may be after the batch's.
             let published = (0..PATIENCE).any(|_| {
@@ -239,7 +292,8 @@ impl EngineBench {
             Some(lane) => engine.close_with(lane)?,
             None => engine.close()?,
         }
-        Ok(())
+        let seen = process.map_or(0, |process| process.seen().violations);
+        ensure(seen == 0, || format!("the device has seen {seen} violations"))
     }
 }
 

@@ -7,6 +7,7 @@
 //! Tests own what they write: on hardware, a scratch range of a device that may be overwritten.
 
 pub(crate) mod bench;
+mod contract;
 mod identity;
 mod limits;
 mod model;
@@ -24,7 +25,7 @@ use tentpeg_engine::EngineConfig;
 pub use bench::{Bench, EngineBench, Seen, Witness};
 pub use model::ModelTier;
 pub use table::{Outcome, run_all};
-pub use vfio_user::{NO_ENGINE, READY, REFUSED, SEEN, ServerProcess, VfioUserTier, patient_client};
+pub use vfio_user::{READY, REFUSED, SEEN, ServerProcess, VfioUserTier, patient_client};
 
 /// What a test wants of a device; `None` is whatever it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -130,5 +131,6 @@ pub fn list() -> Vec<DeviceTest> {
     tests.extend(transfers::tests());
     tests.extend(queues::tests());
     tests.extend(limits::tests());
+    tests.extend(contract::tests());
     tests
 }

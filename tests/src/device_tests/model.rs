@@ -86,9 +86,9 @@ impl Tier for ModelTier {
         Ok(match self.drive {
             Drive::Stepped => {
                 let (engine, lane) = Engine::open_caller_driven(&uri, config)?;
-                EngineBench { engine, lane: Some(lane) }
+                EngineBench { engine, lane: Some(lane), process: None }
             }
-            Drive::Threaded => EngineBench { engine: Engine::open(&uri, config)?, lane: None },
+            Drive::Threaded => EngineBench { engine: Engine::open(&uri, config)?, lane: None, process: None },
         })
     }
 }

@@ -31,9 +31,6 @@ pub const REFUSED: &str = "refused: ";
 /// What it is asked, and the beginning of its answer: commands, bytes and violations that its model has seen.
 pub const SEEN: &str = "seen";
 
-/// Why a test that wants an engine is skipped.
-pub const NO_ENGINE: &str = "an engine opens models by URI, and there is no URI of a vfio-user socket";
-
 /// Controllers behind a socket.
 pub struct VfioUserTier {
     program: PathBuf,
@@ -51,14 +48,9 @@ impl VfioUserTier {
     pub fn forgetful(program: impl Into<PathBuf>) -> Self {
         Self { name: "vfio-user, forgetful", store: "null", ..Self::new(program) }
     }
-}
 
-impl Tier for VfioUserTier {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn controller(&self, wanted: Wanted) -> Result<Bench, Ending> {
+    /// A process with a model that is as wanted, and the way to it.
+    fn serve(&self, wanted: Wanted) -> Result<(ServerProcess, Arc<VfioUserFunction>), Ending> {
         let Wanted { lba_size, mdts, mqes, mpsmin, dstrd } = wanted;
         let mut arguments = vec!["--store".to_owned(), self.store.to_owned()];
         let wishes = [
@@ -73,12 +65,24 @@ impl Tier for VfioUserTier {
         }
         let process = ServerProcess::start(&self.program, &arguments)?;
         let function = process.connect(&patient_client())?;
+        Ok((process, function))
+    }
+}
+
+impl Tier for VfioUserTier {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn controller(&self, wanted: Wanted) -> Result<Bench, Ending> {
+        let (process, function) = self.serve(wanted)?;
         let controller = Controller::enable(function, ControllerConfig::default())?;
         Bench::new(controller, Some(Box::new(process)))
     }
 
-    fn engine(&self, _: Wanted, _: EngineConfig) -> Result<EngineBench, Ending> {
-        Err(Ending::Skipped(NO_ENGINE.to_owned()))
+    fn engine(&self, wanted: Wanted, config: EngineConfig) -> Result<EngineBench, Ending> {
+        let (process, function) = self.serve(wanted)?;
+        EngineBench::on_function(function, config, Some(process))
     }
 }
 

@@ -149,7 +149,7 @@ fn config(input: &mut Input) -> ModelConfig {
                 first_eight: format & 1 != 0,
             }
         },
-        cache_simulation: (how & 0x10 != 0).then_some(CacheConfig { blocks: 16 }),
+        cache_simulation: (how & 0x10 != 0).then_some(CacheConfig { blocks: 16, write_back: Some(how.into()) }),
         size: 256 << 10,
         lba_size: if how & 1 == 0 { 512 } else { 4096 },
         mdts: if how & 2 == 0 { 5 } else { how >> 2 & 7 },

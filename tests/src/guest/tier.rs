@@ -1,10 +1,11 @@
 //! The tier of real VFIO: the functions of a machine, as they are.
 
+use std::io;
 use std::sync::Arc;
 
 use tentpeg_driver::bus::{PciAddress, Sysfs};
 use tentpeg_driver::controller::{Controller, ControllerConfig};
-use tentpeg_driver::vfio::{self, VfioFunction, Way};
+use tentpeg_driver::vfio::{self, VfioDevice, VfioError, VfioFunction, Way};
 use tentpeg_engine::EngineConfig;
 
 use crate::device_tests::{Bench, Ending, EngineBench, Tier, Wanted};
@@ -26,7 +27,7 @@ impl VfioTier {
     pub fn new(sysfs: Sysfs, addresses: &[PciAddress], way: Way) -> Result<Self, Ending> {
         let mut tier = Self { sysfs, way, name: format!("vfio, {way}"), controllers: Vec::new() };
         for &address in addresses {
-            let bench = tier.open(address)?;
+            let bench = bench_of(open_function(&tier.sysfs, address, way)?)?;
             let (cap, identify) = (bench.controller.cap(), bench.controller.identify());
             let has = Wanted {
                 lba_size: Some(bench.limits.lba_size() as u32),
@@ -41,18 +42,29 @@ impl VfioTier {
         Ok(tier)
     }
 
-    fn open(&self, address: PciAddress) -> Result<Bench, Ending> {
-        let function = open_function(&self.sysfs, address, self.way)?;
-        Bench::new(Controller::enable(function, ControllerConfig::default())?, None)
+    /// Opens the first controller that has all that a test wants and is not open already, as one is in a test that has two.
+    fn suitable(&self, wanted: Wanted) -> Result<Arc<VfioFunction>, Ending> {
+        let suitable = self.controllers.iter().filter(|(_, has)| satisfies(has, &wanted));
+        let none = Ending::Skipped(format!("none of {} controllers is as wanted: {wanted:?}", self.controllers.len()));
+        let mut ending = none;
+        for (address, _) in suitable {
+            match vfio::open(&self.sysfs, &[*address], Some(self.way)) {
+                Ok(devices) => return function_of(devices),
+                Err(error) if is_busy(&error) => ending = error.into(),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(ending)
     }
+}
 
-    /// The first controller that has all that a test wants.
-    fn suitable(&self, wanted: Wanted) -> Result<PciAddress, Ending> {
-        let found = self.controllers.iter().find(|(_, has)| satisfies(has, &wanted));
-        found.map(|(address, _)| *address).ok_or_else(|| {
-            Ending::Skipped(format!("none of {} controllers is as wanted: {wanted:?}", self.controllers.len()))
-        })
-    }
+fn bench_of(function: Arc<VfioFunction>) -> Result<Bench, Ending> {
+    Bench::new(Controller::enable(function, ControllerConfig::default())?, None)
+}
+
+/// Whether a group is refused because somebody has it.
+fn is_busy(error: &VfioError) -> bool {
+    matches!(error, VfioError::Open { source, .. } if source.kind() == io::ErrorKind::ResourceBusy)
 }
 
 /// Whether a controller has all that is wanted.
@@ -69,7 +81,10 @@ fn satisfies(has: &Wanted, wanted: &Wanted) -> bool {
 
 /// Opens one controller, in an address space of its own.
 pub(super) fn open_function(sysfs: &Sysfs, address: PciAddress, way: Way) -> Result<Arc<VfioFunction>, Ending> {
-    let devices = vfio::open(sysfs, &[address], Some(way))?;
+    function_of(vfio::open(sysfs, &[address], Some(way))?)
+}
+
+fn function_of(devices: Vec<VfioDevice>) -> Result<Arc<VfioFunction>, Ending> {
     let device = devices.into_iter().next().ok_or_else(|| Ending::Failed("no device was opened".to_owned()))?;
     Ok(Arc::new(VfioFunction::new(Arc::new(device))?))
 }
@@ -80,11 +95,11 @@ impl Tier for VfioTier {
     }
 
     fn controller(&self, wanted: Wanted) -> Result<Bench, Ending> {
-        self.open(self.suitable(wanted)?)
+        bench_of(self.suitable(wanted)?)
     }
 
-    fn engine(&self, _wanted: Wanted, _config: EngineConfig) -> Result<EngineBench, Ending> {
-        Err(Ending::Skipped("an engine does not open functions of the PCI bus yet".to_owned()))
+    fn engine(&self, wanted: Wanted, config: EngineConfig) -> Result<EngineBench, Ending> {
+        EngineBench::on_function(self.suitable(wanted)?, config, None)
     }
 }
 

@@ -45,7 +45,8 @@ impl Shape {
             ready_delay: dice.below(4) as u32,
             flr: dice.percent(80),
             volatile_write_cache: volatile,
-            cache_simulation: volatile.then(|| CacheConfig { blocks: dice.pick(&[16, 64, 1000]) as u32 }),
+            cache_simulation: volatile
+                .then(|| CacheConfig { blocks: dice.pick(&[16, 64, 1000]) as u32, write_back: None }),
             io_commands: IoCommandsConfig {
                 write_zeroes: dice.percent(70),
                 write_zeroes_deallocate: dice.percent(50),
@@ -88,7 +89,7 @@ impl Shape {
     /// A segment in two extents on device 0, one on device 1, and a stripe over all three.
     pub(super) fn layouts(&self, durability: Durability) -> Vec<SegmentLayout> {
         let Self { part, gap, chunk, lba_size, .. } = *self;
-        let place = |place: u64| BlockExtent { slba: place * (part + gap), blocks: part };
+        let place = |place: u64| BlockExtent::new(place * (part + gap), part).expect("a shape has blocks");
         let layout = |name: &str, members: Vec<(usize, Vec<u64>)>| SegmentLayout {
             durability,
             unaligned_reads: true,

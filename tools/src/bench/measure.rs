@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use indicatif::ProgressBar;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use tentpeg_engine::{Batch, Engine, Lane, Memory, OpCode, Request, SegmentId, WaitError};
+use tentpeg_engine::{Batch, Engine, Lane, Memory, OpCode, Request, Segment, SegmentId, WaitError};
 
 use super::plan::{End, Plan};
 use super::workload::{Transfer, Workload};
@@ -31,6 +31,8 @@ const BAR: Duration = Duration::from_millis(100);
 pub struct Rig<'a> {
     /// The device.
     pub engine: &'a Engine,
+    /// What of it is measured.
+    pub segment: &'a Segment,
     /// Its lane, when this thread turns it.
     pub lane: Option<Lane>,
     /// Memory for every request in flight.
@@ -144,7 +146,7 @@ impl<'a> Run<'a> {
         Self {
             plan,
             workload,
-            target_id: rig.engine.segments()[0].id,
+            target_id: rig.segment.id,
             in_flight: VecDeque::with_capacity(plan.groups() as usize),
             spare: (0..plan.groups()).map(spare).collect(),
             submitted: 0,

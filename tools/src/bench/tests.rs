@@ -136,7 +136,8 @@ fn requests_that_fail_are_errors_and_end_it() {
     let plan = Plan::new(&args("--requests 10000 --depth 4"), Geometry { block: 4096, capacity: 1 << 30 }).unwrap();
     let memory = engine.allocate_memory(plan.memory_bytes()).unwrap();
     let interrupt = Interrupt::default();
-    let mut rig = Rig { engine: &engine, lane: None, memory: &memory, interrupt: &interrupt };
+    let mut rig =
+        Rig { engine: &engine, segment: &engine.segments()[0], lane: None, memory: &memory, interrupt: &interrupt };
     let measured = measure::run(&mut rig, &plan, Workload::new(&plan)).unwrap();
     assert!(measured.errors.count() > 0 && measured.reads + measured.errors.count() < 10_000);
     assert!(measured.errors.messages()[0].contains("is INVALID"), "{:?}", measured.errors);

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
-use tentpeg_engine::{ByteSize, Engine, OpCode};
+use tentpeg_engine::{ByteSize, Engine, OpCode, OpenOptions, Scope, Segment};
 
 use super::output::Output;
 use super::window::Window;
 use super::{Copied, CopyError, Range, close, config, summary};
 use crate::both_sides::{BothSides, Start};
-use crate::device::{self, Geometry};
+use crate::device::{self, Geometry, SegmentArgs};
 use crate::interrupt::Interrupt;
 use crate::progress;
 use crate::report::{MemoryUsed, Report};
@@ -20,6 +20,12 @@ use crate::report::{MemoryUsed, Report};
 pub struct ReadArgs {
     /// The device, such as model:path=FILE for one in a file that exists
     pub device: String,
+    /// Which segment.
+    #[command(flatten)]
+    pub segment: SegmentArgs,
+    /// Read all of the device, label and all, and not a segment of it
+    #[arg(long, conflicts_with_all = ["segment", "with"])]
+    pub whole_device: bool,
     /// Where to start, in bytes or with a unit (4096, 1MiB): a multiple of the device's logical block
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub offset: ByteSize,
@@ -39,9 +45,12 @@ pub struct ReadArgs {
 /// # Errors
 /// [`CopyError`]; an output file is then not there, or as it was.
 pub fn run(args: &ReadArgs, interrupt: &Interrupt) -> Result<Copied, CopyError> {
-    let engine = device::open_existing("read", &args.device, config())?;
+    let scope = if args.whole_device { Scope::Device } else { Scope::Segments };
+    let options = OpenOptions { config: config(), scope, ..OpenOptions::default() };
+    let (engine, _) = device::open_to_read("read", args.segment.devices(&args.device), options)?;
     device::require_bytes("read", &engine)?;
-    let geometry = Geometry::of(&engine);
+    let segment = args.segment.of(&engine)?;
+    let geometry = Geometry::of(segment);
     let range = Range::new(args.offset.0, args.length.0, geometry, || {
         let (down, block) = (args.length.0 - args.length.0 % geometry.block, geometry.block);
         match down {
@@ -50,7 +59,7 @@ pub fn run(args: &ReadArgs, interrupt: &Interrupt) -> Result<Copied, CopyError> 
         }
     })?;
     if let Some(metadata) = Output::metadata(&args.output)
-        && let Some(path) = device::own_file(&args.device, &metadata)
+        && let Some(path) = args.segment.devices(&args.device).find_map(|uri| device::own_file(uri, &metadata))
     {
         let name =
             if args.output == Path::new("-") { "standard output".into() } else { args.output.display().to_string() };
@@ -61,7 +70,7 @@ pub fn run(args: &ReadArgs, interrupt: &Interrupt) -> Result<Copied, CopyError> 
         Output::File { path, .. } => format!("{} is as it was", path.display()),
         Output::Stdout(_) => "standard output has a part of them".to_owned(),
     };
-    let report = transfer(&engine, range, output, interrupt).map_err(|cause| cause.with_host(&engine))?;
+    let report = transfer(&engine, segment, range, output, interrupt).map_err(|cause| cause.with_host(&engine))?;
     close(engine)?;
     let summary = if report.interrupted {
         format!("interrupted before all of {} bytes were read; {left}", range.length)
@@ -69,13 +78,19 @@ pub fn run(args: &ReadArgs, interrupt: &Interrupt) -> Result<Copied, CopyError> 
         format!("read {}", summary(&report, range))
     };
     let note = device::is_in_memory(&args.device)
-        .then_some("a model without path=FILE starts empty each time, so every byte that was read is 0");
+        .then_some("a model without path=FILE starts empty each time, so every byte that was read is 0".to_owned());
     Ok(Copied { report, summary, note })
 }
 
-fn transfer(engine: &Engine, range: Range, mut output: Output, interrupt: &Interrupt) -> Result<Report, CopyError> {
+fn transfer(
+    engine: &Engine,
+    segment: &Segment,
+    range: Range,
+    mut output: Output,
+    interrupt: &Interrupt,
+) -> Result<Report, CopyError> {
     let bar = progress::over_bytes(range.length);
-    let mut window = Window::new(engine, range)?;
+    let mut window = Window::new(engine, segment, range)?;
     let mut bytes = vec![0; window.chunk_bytes()];
     let start = Start::of(engine);
     let began = Instant::now();

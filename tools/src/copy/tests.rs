@@ -341,7 +341,8 @@ fn a_write_that_breaks_off_says_what_it_may_have_written() {
     let length = input.length(None).unwrap();
     File::options().write(true).open(&path).unwrap().set_len(2 << 20).unwrap();
     let range = Range { offset: 4096, length };
-    let error = write::transfer(&engine, range, input, length, &Interrupt::default()).unwrap_err();
+    let error =
+        write::transfer(&engine, &engine.segments()[0], range, input, length, &Interrupt::default()).unwrap_err();
     let message = error.to_string();
     let end = 4096 + (2 << 20);
     assert!(message.contains("in ended after 2097152 of 3145728 bytes; "), "{message}");

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use tentpeg_driver::dma::DmaView;
-use tentpeg_engine::{Batch, Engine, Memory, MemoryError, OpCode, Request, SegmentId};
+use tentpeg_engine::{Batch, Engine, Memory, MemoryError, OpCode, Request, Segment, SegmentId};
 
 use super::Range;
 use crate::failure::{IoError, STALLED, TaskFailure};
@@ -39,11 +39,11 @@ pub(super) struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    pub(super) fn new(engine: &'a Engine, range: Range) -> Result<Self, MemoryError> {
-        let chunk = CHUNK.max(engine.info().limits.lba_size()).min(range.length);
+    pub(super) fn new(engine: &'a Engine, segment: &Segment, range: Range) -> Result<Self, MemoryError> {
+        let chunk = CHUNK.max(segment.lba_size).min(range.length);
         let chunks = range.length.div_ceil(chunk).min(CHUNKS);
         let memory = engine.allocate_memory((chunk * chunks) as usize)?;
-        let target_id = engine.segments()[0].id;
+        let target_id = segment.id;
         let in_flight = VecDeque::with_capacity(CHUNKS as usize);
         Ok(Self { engine, memory, target_id, range, chunk, in_flight, submitted: 0, ended: 0 })
     }

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use tentpeg_engine::{ByteSize, Engine, OpCode};
+use tentpeg_engine::{ByteSize, Engine, OpCode, OpenOptions, Segment};
 
 use super::input::{Input, Reading};
 use super::window::{WINDOW_BYTES, Window};
 use super::{Copied, CopyError, Range, close, config, summary};
 use crate::both_sides::{BothSides, Start};
-use crate::device::{self, Geometry, NewFile};
+use crate::device::{self, Geometry, NewFile, NodeArgs, SegmentArgs};
 use crate::interrupt::Interrupt;
 use crate::memory_budget::Available;
 use crate::progress;
@@ -21,6 +21,12 @@ use crate::report::{MemoryUsed, Report};
 pub struct WriteArgs {
     /// The device, such as model:path=FILE,size=4GiB, which creates FILE, or model:path=FILE,overwrite for one that exists
     pub device: String,
+    /// Which segment.
+    #[command(flatten)]
+    pub segment: SegmentArgs,
+    /// Who this host is.
+    #[command(flatten)]
+    pub node: NodeArgs,
     /// Where to start, in bytes or with a unit (4096, 1MiB): a multiple of the device's logical block
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub offset: ByteSize,
@@ -47,11 +53,12 @@ pub fn run(args: &WriteArgs, interrupt: &Interrupt) -> Result<Copied, CopyError>
     if let Some(geometry) = device::to_be_created(&args.device)? {
         range(args, length, geometry)?;
     }
-    if let Some(path) = device::own_file(&args.device, input.metadata()) {
+    let own_file = args.segment.devices(&args.device).find_map(|uri| device::own_file(uri, input.metadata()));
+    if let Some(path) = own_file {
         return Err(CopyError::OwnFile { name: input.name().to_owned(), path });
     }
-    device::require_nobodys(&args.device)?;
-    let engine = Engine::open(&args.device, config())?;
+    let options = OpenOptions { config: config(), ..args.node.options() };
+    let (engine, _) = Engine::open_devices(args.segment.devices(&args.device), options)?;
     let new = NewFile::of(&engine);
     match to_device(args, engine, input, length, interrupt) {
         Ok(copied) if !copied.report.interrupted => Ok(copied),
@@ -86,12 +93,14 @@ fn to_device(
     interrupt: &Interrupt,
 ) -> Result<Copied, CopyError> {
     device::require_bytes("write", &engine)?;
-    device::require_writable(&engine)?;
-    let range = range(args, length, Geometry::of(&engine))?;
+    let segment = args.segment.of(&engine)?;
+    device::require_writable(&engine, segment)?;
+    let range = range(args, length, Geometry::of(segment))?;
     if device::is_in_memory(&args.device) {
         fits(range.length, &Available::now()?)?;
     }
-    let report = transfer(&engine, range, input, length, interrupt)?;
+    let report = transfer(&engine, segment, range, input, length, interrupt)?;
+    let not_fenced = device::not_fenced(engine.devices().map(|device| device.info()));
     close(engine)?;
     let summary = if report.interrupted {
         let Range { offset, length } = range;
@@ -99,9 +108,11 @@ fn to_device(
     } else {
         format!("wrote {}", summary(&report, range))
     };
-    let note = device::is_in_memory(&args.device).then_some(
-        "a model without path=FILE keeps its bytes in memory, so what was written is gone when this command ends",
-    );
+    let gone = device::is_in_memory(&args.device).then(|| {
+        "a model without path=FILE keeps its bytes in memory, so what was written is gone when this command ends"
+            .to_owned()
+    });
+    let note = gone.or(not_fenced);
     Ok(Copied { report, summary, note })
 }
 
@@ -130,13 +141,14 @@ fn range(args: &WriteArgs, length: u64, device: Geometry) -> Result<Range, CopyE
 
 pub(super) fn transfer(
     engine: &Engine,
+    segment: &Segment,
     range: Range,
     input: Input,
     length: u64,
     interrupt: &Interrupt,
 ) -> Result<Report, CopyError> {
     let bar = progress::over_bytes(range.length);
-    let mut window = Window::new(engine, range)?;
+    let mut window = Window::new(engine, segment, range)?;
     let start = Start::of(engine);
     let began = Instant::now();
     let reading = input.start(length, window.chunk_bytes())?;

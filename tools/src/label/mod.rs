@@ -4,11 +4,9 @@ use clap::{Args, Subcommand};
 use tentpeg_engine::ByteSize;
 use tentpeg_engine::administration::{Administration, AdministrationError};
 use tentpeg_engine::label::{Label, NewLabel, Repair, SlotPlace};
-use tentpeg_engine::ownership::node::{Node, NodeError};
 use thiserror::Error;
-use uuid::Uuid;
 
-use crate::device::{DeviceError, refuse_to_create, require_lasting};
+use crate::device::{DeviceError, NodeArgs, not_fenced, refuse_to_create, require_lasting};
 use crate::report::{self, Row, Value};
 
 /// What is done with a label.
@@ -23,6 +21,9 @@ pub enum LabelCommand {
     /// Write the label where a copy of it is damaged or gone
     #[command(after_help = "Example:\n  tentpeg label repair model:path=disk.img,overwrite")]
     Repair(RepairArgs),
+    /// Say whether tests may overwrite the device, segments and all
+    #[command(after_help = "Example:\n  tentpeg label mark model:path=disk.img,overwrite --may-be-overwritten true")]
+    Mark(MarkArgs),
     /// Remove the label, and with it the only trace of where segments lie
     #[command(after_help = "Example:\n  tentpeg label erase model:path=disk.img,overwrite")]
     Erase(EraseArgs),
@@ -36,14 +37,6 @@ pub struct DeviceArgs {
     /// Print one JSON object, with sizes in bytes, instead of a table
     #[arg(long)]
     pub json: bool,
-}
-
-/// Who this host is.
-#[derive(Args, Clone, Debug)]
-pub struct NodeArgs {
-    /// UUID of this node; without, the one that follows from its machine-id
-    #[arg(long, value_name = "UUID")]
-    pub node: Option<Uuid>,
 }
 
 /// What a new label is to be.
@@ -76,6 +69,18 @@ pub struct RepairArgs {
     resized: bool,
 }
 
+/// What tests may do with a device.
+#[derive(Args, Clone, Debug)]
+pub struct MarkArgs {
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    node: NodeArgs,
+    /// Whether tests may overwrite it
+    #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set)]
+    may_be_overwritten: bool,
+}
+
 /// Which label is removed.
 #[derive(Args, Clone, Debug)]
 pub struct EraseArgs {
@@ -91,9 +96,6 @@ pub enum LabelCommandError {
     /// The device is none for this.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// This host does not know who it is.
-    #[error(transparent)]
-    Node(#[from] NodeError),
     /// The device or its label.
     #[error(transparent)]
     Administration(#[from] AdministrationError),
@@ -124,6 +126,7 @@ pub fn run(command: &LabelCommand) -> Result<Answer, LabelCommandError> {
         LabelCommand::Create(args) => create(args),
         LabelCommand::Show(args) => show(args),
         LabelCommand::Repair(args) => repair(args),
+        LabelCommand::Mark(args) => mark(args),
         LabelCommand::Erase(args) => erase(args),
     }
 }
@@ -134,28 +137,38 @@ pub fn run(command: &LabelCommand) -> Result<Answer, LabelCommandError> {
 /// [`LabelCommandError`]; no file is created.
 pub(crate) fn open(command: &'static str, uri: &str) -> Result<Administration, LabelCommandError> {
     refuse_to_create(command, uri)?;
-    Ok(Administration::open(uri)?)
+    Ok(Administration::open(uri).map_err(DeviceError::from)?)
 }
 
-/// Opens a device that is there already, for its label to be changed.
+/// Opens a device that is there already, for its label to be changed by this node.
 ///
 /// # Errors
 /// [`LabelCommandError`]; no file is created.
-pub(crate) fn open_lasting(command: &'static str, uri: &str) -> Result<Administration, LabelCommandError> {
+pub(crate) fn open_lasting(
+    command: &'static str,
+    uri: &str,
+    node: &NodeArgs,
+) -> Result<Administration, LabelCommandError> {
     require_lasting(uri)?;
-    open(command, uri)
+    refuse_to_create(command, uri)?;
+    Ok(Administration::open_with(uri, &node.options()).map_err(DeviceError::from)?)
+}
+
+/// Says once that other hosts are not kept from a device that is this node's now.
+pub(crate) fn with_note(answer: Answer, device: &Administration) -> Answer {
+    Answer { note: answer.note.or(not_fenced([device.info()])), ..answer }
 }
 
 fn create(args: &CreateArgs) -> Result<Answer, LabelCommandError> {
-    let node = Node::of_this_host(args.node.node)?;
     require_lasting(&args.device.device)?;
-    let mut device = Administration::open(&args.device.device)?;
+    let opened = Administration::open_with(args.device.device.as_str(), &args.node.options());
+    let mut device = opened.map_err(DeviceError::from)?;
     let new =
         NewLabel { alignment: args.alignment.0, scratch: args.scratch.0, replace: args.replace, ..NewLabel::default() };
-    let label = device.create_label(&node, &new)?;
-    let rows = rows(&device, &label);
+    let label = device.create_label(&new)?;
+    let answer = with_note(Answer::of(&rows(&device, &label), args.device.json), &device);
     device.close()?;
-    Ok(Answer::of(&rows, args.device.json))
+    Ok(answer)
 }
 
 fn show(args: &DeviceArgs) -> Result<Answer, LabelCommandError> {
@@ -167,9 +180,8 @@ fn show(args: &DeviceArgs) -> Result<Answer, LabelCommandError> {
 }
 
 fn repair(args: &RepairArgs) -> Result<Answer, LabelCommandError> {
-    let node = Node::of_this_host(args.node.node)?;
-    let mut device = open_lasting("label repair", &args.device.device)?;
-    let written = device.repair_label(&node, Repair { resized: args.resized })?;
+    let mut device = open_lasting("label repair", &args.device.device, &args.node)?;
+    let written = device.repair_label(Repair { resized: args.resized })?;
     let written: Vec<_> = written.iter().map(SlotPlace::to_string).collect();
     let shown = if written.is_empty() { "none: each holds the label".to_owned() } else { written.join("; ") };
     let rows = [Row::table("slots written", Value::Text(shown)), Row::json("slots_written", Value::Texts(written))];
@@ -177,10 +189,21 @@ fn repair(args: &RepairArgs) -> Result<Answer, LabelCommandError> {
     Ok(Answer::of(&rows, args.device.json))
 }
 
+fn mark(args: &MarkArgs) -> Result<Answer, LabelCommandError> {
+    let mut device = open_lasting("label mark", &args.device.device, &args.node)?;
+    let name = device.info().name.clone();
+    let (mut label, mut blocks) = device.change()?;
+    let set = label.set_may_be_overwritten(&mut *blocks, args.may_be_overwritten);
+    set.map_err(|source| AdministrationError::Label { device: name, source })?;
+    drop(blocks);
+    let answer = with_note(Answer::of(&rows(&device, &label), args.device.json), &device);
+    device.close()?;
+    Ok(answer)
+}
+
 fn erase(args: &EraseArgs) -> Result<Answer, LabelCommandError> {
-    let node = Node::of_this_host(args.node.node)?;
-    let mut device = open_lasting("label erase", &args.device.device)?;
-    device.erase_label(&node)?;
+    let mut device = open_lasting("label erase", &args.device.device, &args.node)?;
+    device.erase_label()?;
     let rows = [
         Row::both("device", "device", Value::Text(device.info().name.clone())),
         Row::both("erased", "label erased", Value::Flag(true)),

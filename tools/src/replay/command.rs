@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use indicatif::ProgressBar;
-use tentpeg_engine::{ByteSize, DeviceUri, Engine, EngineConfig, OpenError, StoreUri};
+use tentpeg_engine::{ByteSize, DeviceUri, Engine, EngineConfig, OpenError, OpenOptions, Segment, StoreUri};
 use thiserror::Error;
 
 use super::generator;
@@ -20,7 +20,7 @@ use super::pool::Pool;
 use super::runner::{Observer, Runner};
 use super::source::{Source, SourceError};
 use crate::both_sides::{BothSides, Start};
-use crate::device::{self, DeviceError, NewFile, NotRemoved};
+use crate::device::{self, DeviceError, NewFile, NodeArgs, NotRemoved, SegmentArgs};
 use crate::interrupt::Interrupt;
 use crate::memory_budget::{Available, MemoryError, Need};
 use crate::options::number;
@@ -42,6 +42,12 @@ pub struct ReplayArgs {
     /// with room for the slots
     #[arg(long, value_name = "URI")]
     pub device: Option<String>,
+    /// Which segment.
+    #[command(flatten)]
+    pub segment: SegmentArgs,
+    /// Who this host is.
+    #[command(flatten)]
+    pub node: NodeArgs,
     /// A trace to replay: a file with one JSON object a line, of which `hash_ids` names the blocks of a request. By default requests
     /// are generated
     #[arg(long, value_name = "FILE", conflicts_with_all = ["requests", "seed"])]
@@ -174,15 +180,16 @@ pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayErr
     Available::now()?.check(&need(&uri, &geometry, report_file.is_some()))?;
 
     let config = EngineConfig { max_batches: args.pool.get() as usize + SPARE_BATCHES, ..EngineConfig::default() };
-    device::require_nobodys(&uri)?;
-    let engine = Engine::open(&uri, config).map_err(DeviceError::from)?;
+    let options = OpenOptions { config, ..args.node.options() };
+    let (engine, _) = Engine::open_devices(args.segment.devices(&uri), options).map_err(DeviceError::from)?;
     let new = NewFile::of(&engine);
     let apart = report_file.as_ref().map_or(Ok(()), |file| file.is_not_of_device(&uri));
     let ready = apart.map_err(ReplayError::from).and_then(|()| {
-        check_device(&engine, &geometry)?;
-        Ok(Pool::allocate(&engine, &geometry)?)
+        let segment = args.segment.of(&engine)?;
+        check_device(&engine, segment, &geometry)?;
+        Ok((segment, Pool::allocate(&engine, &geometry)?))
     });
-    let mut pool = ready.map_err(|cause| match new.remove() {
+    let (segment, mut pool) = ready.map_err(|cause| match new.remove() {
         Ok(_) => cause,
         Err(left) => ReplayError::NotUndone { cause: Box::new(cause), left },
     })?;
@@ -190,19 +197,19 @@ pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayErr
     let bar = progress::over_things(requests.total(), "requests");
     let mut watch = Watch { interrupt, bar };
     let start = Start::of(&engine);
-    let target_id = engine.segments()[0].id;
-    let outcome = Runner::new(&engine, target_id, &geometry, &mut pool, args.in_flight, &mut watch).run(requests);
+    let outcome = Runner::new(&engine, segment.id, &geometry, &mut pool, args.in_flight, &mut watch).run(requests);
     let both_sides = BothSides::since(&start, &engine);
     watch.bar.finish_and_clear();
 
     let mut report = report(&outcome, both_sides);
-    engine.store_error().iter().for_each(|host| report.errors.explain(host));
+    device::cause_of_failures(&engine).iter().for_each(|cause| report.errors.explain(cause));
+    report.note = device::not_fenced(engine.devices().map(|device| device.info()));
     report.device = engine.info().name.clone();
     report.settings = settings(args, &source, &geometry);
     report.memory = Some(MemoryUsed::from(pool.memory()));
     report.path = Some(path(&parsed));
     report.plots.block_bytes = Some(geometry.block());
-    report.plots.segment = engine.segments()[0].layout.name.clone();
+    report.plots.segment = segment.layout.name.clone();
     if let Err(error) = engine.close() {
         report.errors.add(format!("the device did not close in order: {error}"));
     }
@@ -270,12 +277,12 @@ fn check_room(uri: &str, capacity: u64, geometry: &Geometry) -> Result<(), Repla
     Err(ReplayError::NoRoom { uri: uri.to_owned(), capacity, slots: geometry.slots().get(), block })
 }
 
-fn check_device(engine: &Engine, geometry: &Geometry) -> Result<(), ReplayError> {
+fn check_device(engine: &Engine, segment: &Segment, geometry: &Geometry) -> Result<(), ReplayError> {
     let info = engine.info();
     device::require_bytes("replay", engine)?;
-    check_room(&info.name, info.limits.capacity(), geometry)?;
-    device::require_writable(engine)?;
-    for (what, least) in [("logical block", info.limits.lba_size()), ("memory page", info.limits.page_size())] {
+    check_room(&info.name, segment.capacity, geometry)?;
+    device::require_writable(engine, segment)?;
+    for (what, least) in [("logical block", segment.lba_size), ("memory page", info.limits.page_size())] {
         if !geometry.page().is_multiple_of(least) {
             let (uri, page, least) = (info.name.clone(), ByteSize(geometry.page()), ByteSize(least));
             return Err(ReplayError::Page { uri, page, what, least });

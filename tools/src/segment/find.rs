@@ -5,10 +5,10 @@ use tentpeg_engine::ByteSize;
 use tentpeg_engine::administration::Administration;
 use tentpeg_engine::label::stripe::{Set, SetError, sets};
 use tentpeg_engine::label::{Durability, Label, SegmentEntry};
-use tentpeg_engine::link::{self, Marker};
+use tentpeg_engine::link::{self, LinkError, Marker};
 use uuid::Uuid;
 
-use super::{DevicesArgs, LinkArgs, NamedArgs, SegmentCommandError};
+use super::{CheckArgs, DevicesArgs, LinkArgs, NamedArgs, SegmentCommandError};
 use crate::label::{Answer, open};
 use crate::report::{Row, Value};
 
@@ -74,7 +74,7 @@ impl Target {
         }
     }
 
-    fn marker(&self) -> Marker {
+    pub(super) fn marker(&self) -> Marker {
         let device = match self {
             Self::Plain { device_uuid, .. } => *device_uuid,
             Self::Striped(set) => set.uuid,
@@ -218,4 +218,24 @@ pub(super) fn link(args: &LinkArgs) -> Result<Answer, SegmentCommandError> {
         Row::both("attribute", "extended attribute", Value::Flag(made.attribute)),
     ];
     Ok(Answer::of(&rows, on.json))
+}
+
+pub(super) fn check(args: &CheckArgs) -> Result<Answer, SegmentCommandError> {
+    let labels = labels("segment check", &args.on)?;
+    let Segments { whole, mut broken } = segments(&labels.iter().collect::<Vec<_>>());
+    let mut target = None;
+    let resolved = link::resolve(&args.path, |marker| {
+        target = whole.iter().find(|target| target.marker().is_same_segment(marker));
+        target.map(Target::marker)
+    });
+    match (resolved, target) {
+        (Ok(_), Some(target)) => Ok(Answer::of(&target.rows(), args.on.json)),
+        // A stripe of which a member is missing is not gone.
+        (Err(LinkError::Gone { segment, .. }), _) if broken.iter().any(|(name, _)| *name == segment) => {
+            broken.retain(|(name, _)| *name == segment);
+            Err(broken.remove(0).1.into())
+        }
+        (Err(error), _) => Err(error.into()),
+        (Ok(_), None) => unreachable!("only a segment that is there is resolved"),
+    }
 }

@@ -13,7 +13,8 @@ use tentpeg_engine::label::{Durability, LabelError};
 use tentpeg_engine::link::LinkError;
 use thiserror::Error;
 
-use crate::label::{Answer, LabelCommandError, NodeArgs};
+use crate::device::NodeArgs;
+use crate::label::{Answer, LabelCommandError};
 
 /// What is done with a segment.
 #[derive(Subcommand, Clone, Debug)]
@@ -37,6 +38,15 @@ pub enum SegmentCommand {
     /// Give a segment another name
     #[command(after_help = "Example:\n  tentpeg segment rename kv cache --device model:path=disk.img,overwrite")]
     Rename(RenameArgs),
+    /// Say what it takes for a write to a segment to be completed
+    #[command(after_help = "Example:\n  tentpeg segment durability kv flush --device model:path=disk.img,overwrite")]
+    Durability(DurabilityArgs),
+    /// Remove what these devices have of a stripe of which other devices are lost
+    #[command(after_help = "Example:\n  tentpeg segment forget wide --device model:path=a,overwrite")]
+    Forget(ChangedArgs),
+    /// See which segment a marker stands for, and whether it still does
+    #[command(after_help = "Example:\n  tentpeg segment check kv.segment --device model:path=disk.img")]
+    Check(CheckArgs),
     /// Remove a segment, with all that is in it
     #[command(after_help = "Example:\n  tentpeg segment delete cache --device model:path=disk.img,overwrite")]
     Delete(ChangedArgs),
@@ -98,6 +108,35 @@ pub struct ResizeArgs {
     /// Its new size, in whole blocks, or whole chunks of a stripe
     #[arg(long, value_name = "SIZE")]
     size: ByteSize,
+    #[command(flatten)]
+    markers: MarkersArgs,
+}
+
+/// Which markers are made right again.
+#[derive(Args, Clone, Debug)]
+pub struct MarkersArgs {
+    /// A marker of the segment, which is made right again; may be given several times
+    #[arg(long = "marker", value_name = "FILE")]
+    markers: Vec<PathBuf>,
+}
+
+/// A durability mode for a segment.
+#[derive(Args, Clone, Debug)]
+pub struct DurabilityArgs {
+    #[command(flatten)]
+    changed: ChangedArgs,
+    /// What it takes for a write to be completed
+    #[arg(value_enum)]
+    mode: Mode,
+}
+
+/// A marker to be looked at.
+#[derive(Args, Clone, Debug)]
+pub struct CheckArgs {
+    /// The marker
+    path: PathBuf,
+    #[command(flatten)]
+    on: DevicesArgs,
 }
 
 /// A name for a segment.
@@ -107,6 +146,8 @@ pub struct RenameArgs {
     changed: ChangedArgs,
     /// Its new name
     to: String,
+    #[command(flatten)]
+    markers: MarkersArgs,
 }
 
 /// A marker for a segment.
@@ -184,6 +225,15 @@ pub enum SegmentCommandError {
         /// How many devices.
         devices: usize,
     },
+    /// Caller: there is nothing to forget.
+    #[error("no striped segment '{}' has lost a member: remove it by `tentpeg segment delete`", name.escape_debug())]
+    NotLost {
+        /// The name.
+        name: String,
+    },
+    /// The segment was changed, and a marker of it was not.
+    #[error("the segment was changed, but not its marker: {0}")]
+    Marker(LinkError),
     /// Caller: a chunk without a stripe.
     #[error("--chunk is for a stripe over several devices: add a --device, or leave --chunk away")]
     ChunkAlone,
@@ -200,6 +250,9 @@ pub fn run(command: &SegmentCommand) -> Result<Answer, SegmentCommandError> {
         SegmentCommand::Show(args) => find::show(args),
         SegmentCommand::Resize(args) => change::resize(args),
         SegmentCommand::Rename(args) => change::rename(args),
+        SegmentCommand::Durability(args) => change::durability(args),
+        SegmentCommand::Forget(args) => change::forget(args),
+        SegmentCommand::Check(args) => find::check(args),
         SegmentCommand::Delete(args) => change::delete(args),
         SegmentCommand::Link(args) => find::link(args),
     }

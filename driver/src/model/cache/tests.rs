@@ -34,6 +34,22 @@ fn the_oldest_goes_first_and_the_newest_is_seen() {
 }
 
 #[test]
+fn what_becomes_durable_out_of_its_turn_takes_what_is_older_with_it() {
+    let mut cache = WriteCache::new(8);
+    cache.push(10, 2, written(1, 2));
+    cache.push(10, 2, written(2, 2));
+    cache.push(11, 1, written(3, 1));
+    assert_eq!([0, 1, 2, 3].map(|number| cache.draw(number)), [Some(0), Some(1), Some(2), Some(0)]);
+    cache.settle(1, &[0, 1]);
+    let seen: Vec<_> = cache.newest(0..100).map(|(lba, entry, place)| (lba, byte(entry, place))).collect();
+    assert_eq!(seen, [(11, 3)], "what is newer is still to come");
+    assert_eq!([0, 1, 2].map(|number| cache.draw(number)), [Some(0); 3], "the others have nothing left");
+    cache.settle(0, &[0]);
+    assert_eq!((cache.draw(7), cache.depth(0..100)), (None, 0));
+    assert_eq!(WriteCache::new(1).draw(7), None);
+}
+
+#[test]
 fn an_empty_cache_is_never_full() {
     assert!(!WriteCache::new(1).is_full_for(100), "there is nothing that could make room");
 }
@@ -43,6 +59,8 @@ enum Step {
     Write(u64, u64),
     Past(u64, u64),
     Pop,
+    /// One out of its turn: a number to draw it by, and which of its blocks.
+    Settle(u64, u8),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -51,6 +69,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => range.clone().prop_map(|(slba, nlb)| Step::Write(slba, nlb)),
         1 => range.prop_map(|(slba, nlb)| Step::Past(slba, nlb)),
         2 => Just(Step::Pop),
+        3 => (any::<u64>(), any::<u8>()).prop_map(|(number, mask)| Step::Settle(number, mask)),
     ];
     prop::collection::vec(step, 0..60)
 }
@@ -81,6 +100,16 @@ proptest! {
                     cache.forget(slba..slba + nlb);
                     durable.extend((slba..slba + nlb).map(|lba| (lba, value)));
                     expected.extend((slba..slba + nlb).map(|lba| (lba, value)));
+                }
+                Step::Settle(number, mask) => {
+                    if let Some(index) = cache.draw(number) {
+                        let entry = cache.entry(index).unwrap();
+                        let places: Vec<_> = entry.live().filter(|place| mask >> place & 1 == 1).collect();
+                        for place in &places {
+                            durable.insert(entry.slba() + *place as u64, byte(entry, *place));
+                        }
+                        cache.settle(index, &places);
+                    }
                 }
                 Step::Pop => {
                     if let Some(entry) = cache.pop() {

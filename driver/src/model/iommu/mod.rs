@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::dma::{Access, AddressSpace, DmaSpace, Iova, IovaAllocator, IovaRange, MapError};
+use crate::dma::{Access, AddressSpace, DmaSpace, IovaAllocator, IovaRange, MapError};
 
 pub use reach::FaultKind;
 pub(super) use reach::{Extent, Fault, Hint, Piece, Pieces, Reach, Scatter, Span, gather, gather_into, write_padded};
@@ -22,12 +22,6 @@ pub(super) use window::Window;
 
 /// The unit of a mapping in bytes.
 const PAGE_SIZE: u64 = 4096;
-/// IOVAs that are handed out, as behind a common IOMMU: 47 bits, from 64 KiB on, so that a small number taken for
-/// an address is never mapped.
-const APERTURE: (u64, u64) = (0x1_0000, 1 << 47);
-/// x86's window for message signalled interrupts, which no IOMMU translates as memory.
-const MSI_WINDOW: (u64, u64) = (0xfee0_0000, 0xfef0_0000);
-
 /// The address space of all models of one engine.
 pub struct SoftwareIommu {
     table: Arc<Table>,
@@ -39,8 +33,7 @@ impl SoftwareIommu {
     pub fn new() -> Arc<Self> {
         let table = Arc::new(Table::default());
         let translation: Arc<dyn AddressSpace> = table.clone();
-        let iovas = IovaAllocator::new(&range(APERTURE), &range(MSI_WINDOW));
-        Arc::new(Self { table, space: DmaSpace::new(translation, iovas) })
+        Arc::new(Self { table, space: DmaSpace::new(translation, IovaAllocator::common()) })
     }
 
     /// The space that memory is registered in: one and the same each time, so that a region has one IOVA for all
@@ -182,11 +175,6 @@ impl Table {
         mappings.insert(at, Mapping { range, base: memory, access, moved, number });
         Ok(())
     }
-}
-
-/// The range from a pair of start and end; none where the pair is empty.
-fn range((start, end): (u64, u64)) -> Vec<IovaRange> {
-    Iova::new(start).and_then(|start| IovaRange::new(start, end - start.get())).into_iter().collect()
 }
 
 #[cfg(test)]

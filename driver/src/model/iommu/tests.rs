@@ -1,4 +1,5 @@
 use super::*;
+use crate::dma::{APERTURE, Iova, MSI_WINDOW};
 use crate::dma::{Backing, HostMemory, PageSize};
 
 const PAGE: u64 = PAGE_SIZE;

@@ -11,7 +11,7 @@ use crate::spec::registers::offset;
 use crate::spec::status::StatusCode;
 
 fn cached(blocks: u32) -> ModelConfig {
-    ModelConfig { cache_simulation: Some(CacheConfig { blocks }), ..small() }
+    ModelConfig { cache_simulation: Some(CacheConfig { blocks, write_back: None }), ..small() }
 }
 
 impl Bench {
@@ -232,6 +232,44 @@ fn what_a_file_has_is_what_was_made_durable() {
         let stored = std::fs::read(file.path()).unwrap();
         assert_eq!((stored[0], stored[512]), (0xA0, 0));
     }
+}
+
+/// Which blocks of a file are there when a model ends as its process would: they were written to its cache, so many by
+/// each command, and then there was a Flush, or none.
+fn left(seed: u64, nlb: u32, awupf: u16, flushed: bool) -> Vec<bool> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let store = StoreConfig::File { path: file.path().to_owned(), writable: true };
+    let cache_simulation = Some(CacheConfig { blocks: 64, write_back: Some(seed) });
+    let mut b = bench(ModelConfig { size: 1 << 20, store, cache_simulation, awun: awupf, awupf, ..small() });
+    for slba in (0..32).step_by(nlb as usize) {
+        b.fill(slba, nlb, 5, false);
+    }
+    assert_eq!(b.first_bytes(0, 32), [5; 32]);
+    if flushed {
+        assert_eq!(b.code(Sqe::flush(1)), StatusCode::SUCCESS);
+    }
+    drop(b);
+    let bytes = std::fs::read(file.path()).unwrap();
+    bytes.chunks(512).take(32).map(|block| block.iter().all(|byte| *byte == 5)).collect()
+}
+
+#[test]
+fn a_cache_that_writes_back_loses_some_at_the_end_of_the_process_in_any_order() {
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 0..16 {
+        let blocks = left(seed, 1, 0, false);
+        assert_eq!(left(seed, 1, 0, false), blocks, "the same seed makes the same choice");
+        let count = blocks.iter().filter(|there| **there).count();
+        assert!((1..32).contains(&count), "{count} of 32");
+        assert!(blocks.windows(2).any(|pair| pair == [false, true]), "not the oldest first: {blocks:?}");
+        seen.insert(blocks);
+    }
+    assert_eq!(seen.len(), 16);
+    assert_eq!(left(1, 1, 0, true), [true; 32]);
+    let torn = |blocks: &[bool]| blocks.chunks(8).any(|command| command.iter().any(|there| *there != command[0]));
+    assert!((0..16).any(|seed| torn(&left(seed, 8, 0, false))));
+    assert!(!(0..16).any(|seed| torn(&left(seed, 8, 7, false))), "within AWUPF all or nothing");
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn both_hear_of_namespaces_that_come_and_go() {
 
 #[test]
 fn the_power_goes_for_both() {
-    let config = ModelConfig { cache_simulation: Some(CacheConfig { blocks: 64 }), ..small() };
+    let config = ModelConfig { cache_simulation: Some(CacheConfig { blocks: 64, write_back: None }), ..small() };
     let mut hosts = two(config);
     let [mut first, mut second] = hosts.each_mut().map(|host| host.io_pair(1, 8));
     assert_eq!(hosts[0].fill_blocks(&mut first, 1, 0x11), StatusCode::SUCCESS);

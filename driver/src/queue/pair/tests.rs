@@ -297,6 +297,34 @@ fn every_kind_of_anomaly_counts_once_in_the_sum() {
     }
 }
 
+/// Its command ended, and nobody waits for it: that is no anomaly, and the counts come even.
+#[test]
+fn the_end_of_a_disowned_command_is_counted_and_told_to_nobody() {
+    let (_, mut pair, mut device) = bench(8);
+    for round in 1..=3 {
+        let cid = pair.submit(read_at(0), &page(0x20_0000), 42).unwrap();
+        pair.disown(cid);
+        device.post(&pair, cid, Status::SUCCESS, 1);
+        assert_eq!(pair.poll(16, |_| panic!("nobody waits for it")), 0);
+        assert_eq!((pair.counters().commands, pair.counters().completions), (round, round));
+    }
+    assert_eq!((pair.anomalies().total(), pair.free_slots()), (0, 7));
+}
+
+#[test]
+fn the_iovas_of_a_deleted_pair_are_free_at_once_and_those_of_another_are_not() {
+    for (deleted, again) in [(true, true), (false, false)] {
+        let (bench, mut pair, _) = bench(4);
+        let (iova, len) = (pair.memory.iova(), pair.memory.range().len());
+        if deleted {
+            pair.set_deleted();
+        }
+        drop(pair);
+        let memory = HostMemory::allocate(len as usize).unwrap();
+        assert_eq!(bench.space.register(memory, Access::all()).unwrap().iova() == iova, again, "deleted: {deleted}");
+    }
+}
+
 #[test]
 fn sizes_that_no_queue_has() {
     let (bench, _, _) = bench(4);

@@ -170,6 +170,11 @@ fn each_caller_error_is_named() {
         list.build(&[extent(0x1000, 4), extent(0x2002, 8)], DWORDS),
         Err(SglError::Misaligned { index: 1, iova: 0x2002, len: 8, alignment: 4 })
     );
+    // Both at once, and by the same number of bytes.
+    assert_eq!(
+        list.build(&[extent(0x1002, 6)], DWORDS),
+        Err(SglError::Misaligned { index: 0, iova: 0x1002, len: 6, alignment: 4 })
+    );
     assert_eq!(
         list.build(&[extent(0x1000, 6)], DWORDS).unwrap_err().to_string(),
         "extent 0 is 6 bytes at IOVA 0x1000: both must be multiples of 4 (SGLS)"

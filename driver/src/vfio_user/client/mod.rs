@@ -18,7 +18,7 @@ use std::time::Duration;
 use zerocopy::IntoBytes;
 
 use crate::bus::{BusError, Doorbell, Function};
-use crate::dma::{DmaSpace, Iova, IovaAllocator, IovaRange};
+use crate::dma::{DmaSpace, IovaAllocator};
 
 use bar::Bar;
 use connection::Connection;
@@ -26,12 +26,6 @@ use space::ClientSpace;
 
 use super::error::{ProtocolError, VfioUserError};
 use super::wire::{self, DeviceInfo, RegionInfo, command};
-
-/// IOVAs that are handed out: 47 bits, as behind a common IOMMU, from 64 KiB on, so that a small number taken for an
-/// address is never mapped.
-const APERTURE: (u64, u64) = (0x1_0000, 1 << 47);
-/// x86's window for message signalled interrupts. A server that forwards to a real device cannot have memory there.
-const MSI_WINDOW: (u64, u64) = (0xfee0_0000, 0xfef0_0000);
 
 /// Offset of the Command register in configuration space, and its Bus Master Enable (PCI Local Bus 3.0, 6.2.2).
 const COMMAND: u64 = 4;
@@ -113,13 +107,12 @@ impl VfioUserFunction {
         let bar = open_bar(&connection)?;
         let limit = capabilities.max_dma_maps.min(config.max_mappings);
         let space = Arc::new(ClientSpace::new(Arc::clone(&connection), capabilities.page_size(), limit));
-        let iovas = IovaAllocator::new(&range(APERTURE), &range(MSI_WINDOW));
         Ok(Arc::new(Self {
             name: format!("vfio-user:{}", path.display()),
             connection,
             bar: Arc::new(bar),
             has_reset: info.flags & DeviceInfo::RESET != 0,
-            dma: DmaSpace::new(space, iovas),
+            dma: DmaSpace::new(space, IovaAllocator::common()),
         }))
     }
 
@@ -248,11 +241,6 @@ fn open_bar(connection: &Arc<Connection>) -> Result<Bar, VfioUserError> {
     areas.truncate(MOST_AREAS);
     let file = reply.descriptors.into_iter().next();
     Ok(Bar::new(Arc::clone(connection), &info, &areas, file))
-}
-
-/// The range from a pair of start and end; none where the pair is empty.
-fn range((start, end): (u64, u64)) -> Vec<IovaRange> {
-    Iova::new(start).and_then(|start| IovaRange::new(start, end - start.get())).into_iter().collect()
 }
 
 #[cfg(test)]

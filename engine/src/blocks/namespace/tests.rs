@@ -160,8 +160,10 @@ fn zeroes_are_zeroes_whatever_the_device_has() {
 
 #[test]
 fn what_was_written_or_zeroed_outlives_a_loss_of_power() {
-    let mut bench =
-        Bench::new(ModelConfig { cache_simulation: Some(CacheConfig { blocks: 1000 }), ..small() }, Drive::Stepped);
+    let mut bench = Bench::new(
+        ModelConfig { cache_simulation: Some(CacheConfig { blocks: 1000, write_back: None }), ..small() },
+        Drive::Stepped,
+    );
     let data = pattern(20, 9);
     let mut blocks = bench.blocks();
     blocks.write(0, &data).unwrap();

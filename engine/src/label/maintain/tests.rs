@@ -69,7 +69,7 @@ fn a_label_is_what_was_asked_for() {
     create(&mut device, &new).unwrap();
     let label = Label::open(&mut device, &ID, Mode::ReadWrite).unwrap();
     assert_eq!((label.device(), label.owner(), label.alignment()), (Uuid::from_u128(2), &owner, 128));
-    assert_eq!((label.scratch(), label.may_be_overwritten()), (Extent::new(2048, 128), true));
+    assert_eq!((label.scratch(), label.may_be_overwritten()), (BlockExtent::new(2048, 128), true));
     assert_eq!((label.blocks(), label.block_size(), label.identity(), label.sequence()), (BLOCKS, 512, &ID, 1));
     let random = create(&mut MemoryBlocks::new(BLOCKS, 512), &options()).unwrap();
     assert_ne!(random.device(), create(&mut MemoryBlocks::new(BLOCKS, 512), &options()).unwrap().device());

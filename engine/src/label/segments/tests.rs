@@ -28,15 +28,17 @@ fn a_life_of_a_segment() {
     let free = label.free_blocks();
     let made = reopened(&mut device).segment("kv").unwrap().clone();
     assert_eq!((made.uuid, made.generation, made.capacity, made.durability), (uuid, 1, 5, Durability::Fua));
-    assert_eq!(made.extents, [Extent::new(512, 16).unwrap()], "behind the scratch extent, a whole unit");
+    assert_eq!(made.extents, [BlockExtent::new(512, 16).unwrap()], "behind the scratch extent, a whole unit");
 
     label.resize_segment(&mut device, "kv", 17 * BLOCK).unwrap();
     label.rename_segment(&mut device, "kv", "cache").unwrap();
     label.rename_segment(&mut device, "cache", "cache").unwrap();
+    label.set_durability(&mut device, "cache", Durability::Flush).unwrap();
     let now = reopened(&mut device);
     let segment = now.segment("cache").unwrap();
-    assert_eq!((segment.uuid, segment.generation, segment.capacity), (uuid, 4, 17));
-    assert_eq!((segment.extents.len(), now.segments().count(), now.sequence()), (1, 1, 5));
+    assert_eq!((segment.uuid, segment.generation, segment.capacity), (uuid, 5, 17));
+    assert_eq!(segment.durability, Durability::Flush);
+    assert_eq!((segment.extents.len(), now.segments().count(), now.sequence()), (1, 1, 6));
     assert_eq!(label.free_blocks(), free - 16);
 
     label.delete_segment(&mut device, "cache").unwrap();
@@ -120,7 +122,7 @@ fn as_many_segments_as_there_can_be() {
             generation: u64::MAX,
             durability: Durability::None,
             capacity: 1,
-            extents: vec![Extent::new(2048 + at, 1).unwrap()],
+            extents: vec![BlockExtent::new(2048 + at, 1).unwrap()],
             stripe: None,
         }));
     }

@@ -2,7 +2,7 @@ use super::*;
 use crate::blocks::memory::MemoryBlocks;
 use crate::label::entry::Record;
 use crate::label::place::END_BYTES;
-use crate::label::{Extent, Identity, Label, Mode, NewLabel, Owner, create, inspect, repair};
+use crate::label::{BlockExtent, Identity, Label, Mode, NewLabel, Owner, create, inspect, repair};
 
 const BLOCKS: u64 = 5 << 20 >> 9;
 const FRONT: SlotPlace = SlotPlace::ALL[0];
@@ -320,7 +320,7 @@ fn a_full_label_is_torn_at_every_byte() {
             durability: crate::label::Durability::None,
             capacity: 14,
             extents: (0..14)
-                .map(|extent| Extent::new(3000 + at * 32 + 2 * extent, 1 + extent % 2 * shift).unwrap())
+                .map(|extent| BlockExtent::new(3000 + at * 32 + 2 * extent, 1 + extent % 2 * shift).unwrap())
                 .collect(),
             stripe: None,
         };

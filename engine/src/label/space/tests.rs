@@ -5,8 +5,8 @@ use crate::label::{Identity, Owner};
 use proptest::prelude::*;
 use uuid::Uuid;
 
-fn extent(slba: u64, blocks: u64) -> Extent {
-    Extent::new(slba, blocks).unwrap()
+fn extent(slba: u64, blocks: u64) -> BlockExtent {
+    BlockExtent::new(slba, blocks).unwrap()
 }
 
 /// Data from block 256 on, `data` blocks, of which these are taken.
@@ -89,7 +89,7 @@ fn nothing_is_free_beyond_what_is_there() {
     assert_eq!(found(&contents, &[], 1), Err((4, 0)));
     assert_eq!(free_blocks(&with(8, 1, &[(256, 8)])), 0);
     let mut contents = with(8, 1, &[]);
-    contents.scratch = Extent::new(256, 7);
+    contents.scratch = BlockExtent::new(256, 7);
     assert_eq!(found(&contents, &[], 1), Ok(vec![(263, 1)]));
     assert_eq!(round_up(u64::MAX, 2), None);
 }

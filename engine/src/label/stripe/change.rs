@@ -6,9 +6,11 @@ use super::{Decided, Found, Set, SetError, Step, after, decide, sets};
 use crate::blocks::Blocks;
 use crate::label::entry::{Durability, MEMBERS, Pending, Record, SegmentEntry, Stripe};
 use crate::label::open::{Prepared, clear};
-use crate::label::segments::{name_is_free, rename as rename_entry, resize as resize_entry};
+use crate::label::segments::{
+    name_is_free, rename as rename_entry, resize as resize_entry, set_durability as set_entry_durability,
+};
 use crate::label::space::resized;
-use crate::label::{Extent, Label, LabelError};
+use crate::label::{BlockExtent, Label, LabelError};
 
 /// A label and its device.
 pub struct Member<'a> {
@@ -34,7 +36,7 @@ pub struct NewSet {
 }
 
 /// What a member gets: the state with it pending, and the extents that are to be cleared before.
-type Planned = (Prepared, Vec<Extent>);
+type Planned = (Prepared, Vec<BlockExtent>);
 
 /// Creates a striped segment over these members, in this order; all of it reads as zeroes. Returns its UUID.
 ///
@@ -110,6 +112,18 @@ pub fn rename(members: &mut [Member<'_>], set: Uuid, to: &str) -> Result<(), Set
     })
 }
 
+/// Says what it takes for a write to a striped segment to be COMPLETED, for whoever opens it from then on.
+///
+/// # Errors
+/// [`SetError`]. Where it is of a device that did not write, the labels are to be opened again and settled.
+pub fn set_durability(members: &mut [Member<'_>], set: Uuid, durability: Durability) -> Result<(), SetError> {
+    let (_, places) = settled(members, set)?;
+    change_entry(members, &places, set, |_, _, entry| {
+        set_entry_durability(entry, durability)?;
+        Ok(Vec::new())
+    })
+}
+
 /// Deletes a striped segment.
 ///
 /// # Errors
@@ -177,7 +191,7 @@ fn change_entry(
     members: &mut [Member<'_>],
     places: &[usize],
     set: Uuid,
-    mut plan: impl FnMut(u16, &Label, &mut SegmentEntry) -> Result<Vec<Extent>, LabelError>,
+    mut plan: impl FnMut(u16, &Label, &mut SegmentEntry) -> Result<Vec<BlockExtent>, LabelError>,
 ) -> Result<(), SetError> {
     change(members, places, set, |index, label| {
         let mut next = label.contents().clone();
@@ -202,7 +216,7 @@ fn change(
     members: &mut [Member<'_>],
     places: &[usize],
     set: Uuid,
-    mut plan: impl FnMut(u16, &Label) -> Result<(crate::label::contents::Contents, Vec<Extent>), LabelError>,
+    mut plan: impl FnMut(u16, &Label) -> Result<(crate::label::contents::Contents, Vec<BlockExtent>), LabelError>,
 ) -> Result<(), SetError> {
     let mut planned: Vec<Planned> = Vec::with_capacity(places.len());
     for (index, place) in (0_u16..).zip(places) {

@@ -17,7 +17,7 @@ use std::fmt;
 use thiserror::Error;
 use uuid::Uuid;
 
-pub use change::{Member, NewSet, create, delete, rename, resize, settle};
+pub use change::{Member, NewSet, create, delete, rename, resize, set_durability, settle};
 
 use super::entry::{Durability, Pending, Record, SegmentEntry, Stripe};
 use super::{Label, LabelError};

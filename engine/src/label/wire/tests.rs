@@ -6,7 +6,7 @@ fn uuid(value: u128) -> Uuid {
 }
 
 fn entry(name: &str, id: u128, extents: &[(u64, u64)]) -> SegmentEntry {
-    let extents: Vec<_> = extents.iter().map(|(slba, blocks)| Extent::new(*slba, *blocks).unwrap()).collect();
+    let extents: Vec<_> = extents.iter().map(|(slba, blocks)| BlockExtent::new(*slba, *blocks).unwrap()).collect();
     SegmentEntry {
         name: name.to_owned(),
         uuid: uuid(id),
@@ -33,7 +33,7 @@ fn empty() -> Contents {
         owner: Owner { node: uuid(13), name: "node".to_owned(), epoch: 0x0304 },
         may_be_overwritten: true,
         alignment: 256,
-        scratch: Extent::new(256, 1),
+        scratch: BlockExtent::new(256, 1),
         records: Vec::new(),
     }
 }
@@ -299,7 +299,7 @@ fn what_is_pending_may_be_shorter() {
     contents.records[2].pending = Some(Pending::Next(shrunk));
     assert_eq!(decode(&encode(&contents).unwrap()), Ok(contents.clone()));
     // What it still holds is taken.
-    contents.records[0].committed.as_mut().unwrap().extents[0] = Extent::new(524, 1).unwrap();
+    contents.records[0].committed.as_mut().unwrap().extents[0] = BlockExtent::new(524, 1).unwrap();
     assert!(malformed(&contents).contains("overlap"));
 }
 

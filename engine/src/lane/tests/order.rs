@@ -5,17 +5,12 @@ use TransferState::{Canceled, Completed, Invalid, Pending};
 
 const BLOCK: u64 = 4096;
 
-/// Reads of single blocks that never join: each is of the block before.
-fn descending(bench: &Bench, count: u64) -> Vec<Request> {
-    (0..count).rev().map(|block| bench.read(block % 16 * BLOCK, block * BLOCK, BLOCK)).collect()
-}
-
 /// Full queues are never a request's error.
 #[test]
 fn a_backlog_of_10_000_requests_at_a_depth_of_one() {
     let mut bench = Bench::open("model:size=64MiB", 2, 16 * BLOCK as usize);
     assert_eq!(bench.engine.info().depth, 1);
-    let batch = bench.submit(&descending(&bench, 10_000));
+    let batch = bench.submit(&bench.descending(10_000));
     bench.run();
     assert_eq!(batch.overall(), BatchStatus { tasks: 10_000, ended: 10_000, unsuccessful: 0 });
     assert!(states(&batch).iter().all(|state| *state == Completed));
@@ -27,7 +22,7 @@ fn a_backlog_of_10_000_requests_at_a_depth_of_one() {
 fn no_batch_starves() {
     for entries in [2, 5, 256] {
         let mut bench = Bench::open("model:size=64MiB", entries, 16 * BLOCK as usize);
-        let requests = descending(&bench, 1000);
+        let requests = bench.descending(1000);
         // The first is far longer than the others.
         let long: Vec<_> = (0..10).flat_map(|_| requests.clone()).collect();
         let mut batches = vec![bench.submit(&long)];
@@ -49,19 +44,19 @@ fn no_batch_starves() {
 #[test]
 fn a_batch_grows_in_flight_and_after_its_end() {
     let mut bench = Bench::open("model:size=64MiB", 4, 64 * BLOCK as usize);
-    let batch = bench.submit(&descending(&bench, 40));
+    let batch = bench.submit(&bench.descending(40));
     for round in 1..20u32 {
         // In some rounds it has ended, in others it is in the middle.
         for _ in 0..round % 5 * 10 {
             bench.lane.turn();
         }
-        let first = bench.engine.submit(&batch, &descending(&bench, 7)).unwrap();
+        let first = bench.engine.submit(&batch, &bench.descending(7)).unwrap();
         assert_eq!(first, 40 + (round - 1) * 7);
         assert!(!batch.overall().is_finished());
     }
     bench.run();
     assert_eq!(batch.overall(), BatchStatus { tasks: 173, ended: 173, unsuccessful: 0 });
-    bench.engine.submit(&batch, &descending(&bench, 3)).unwrap();
+    bench.engine.submit(&batch, &bench.descending(3)).unwrap();
     assert_eq!(batch.overall(), BatchStatus { tasks: 176, ended: 173, unsuccessful: 0 });
     bench.run();
     assert!(batch.overall().is_finished());
@@ -96,7 +91,7 @@ fn a_cancel_before_the_lane_has_seen_it_stops_everything() {
     let mut bench = Bench::open("model:size=64MiB", 8, 16 * BLOCK as usize);
     bench.memory.view().fill(0xEE);
     let bad = Request { length: 1, ..bench.read(0, 0, BLOCK) };
-    let mut requests = descending(&bench, 5);
+    let mut requests = bench.descending(5);
     requests.push(bad);
     let batch = bench.submit(&requests);
     batch.cancel();
@@ -105,7 +100,7 @@ fn a_cancel_before_the_lane_has_seen_it_stops_everything() {
     assert_eq!(states(&batch), [Canceled, Canceled, Canceled, Canceled, Canceled, Invalid]);
     assert_eq!(batch.overall(), BatchStatus { tasks: 6, ended: 6, unsuccessful: 6 });
     assert_eq!(bench.engine.counters().commands, 0);
-    bench.engine.submit(&batch, &descending(&bench, 2)).unwrap();
+    bench.engine.submit(&batch, &bench.descending(2)).unwrap();
     bench.run();
     assert_eq!(states(&batch)[6..], [Canceled, Canceled], "what is submitted later is given up too");
     assert!(!bench.is_touched(0, 16 * BLOCK, 0xEE));

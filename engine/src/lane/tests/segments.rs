@@ -26,7 +26,7 @@ fn small() -> ModelConfig {
 }
 
 fn cached() -> ModelConfig {
-    ModelConfig { cache_simulation: Some(CacheConfig { blocks: 1000 }), ..small() }
+    ModelConfig { cache_simulation: Some(CacheConfig { blocks: 1000, write_back: None }), ..small() }
 }
 
 /// A controller that is gone, or has lost its power, is noticed soon; a command may take its time, as this thread may
@@ -38,7 +38,7 @@ fn watchful() -> EngineConfig {
 }
 
 fn member(device: usize, extents: &[(u64, u64)]) -> MemberLayout {
-    let extents = extents.iter().map(|(slba, blocks)| BlockExtent { slba: *slba, blocks: *blocks });
+    let extents = extents.iter().map(|(slba, blocks)| BlockExtent::new(*slba, *blocks).unwrap());
     MemberLayout { device, extents: extents.collect() }
 }
 
@@ -544,8 +544,8 @@ fn a_label_is_read_before_there_is_a_lane() {
     device.blocks().unwrap().write(3, &[7; BLOCK as usize]).unwrap();
     let (controller, namespace, _) = device.parts();
     assert_eq!((controller.queue_pairs() > 0, namespace.nsid), (true, 1));
-    let whole = devices.whole("whole");
-    let (engine, lane) = devices.start(whole).unwrap();
+    let whole = SegmentLayout::whole("whole", number, (1 << 20) / BLOCK);
+    let (engine, lane) = devices.start(vec![whole]).unwrap();
     let memory = engine.allocate_memory(BLOCK as usize).unwrap();
     let mut bench = Bench { engine, lane: lane.unwrap(), memory };
     let batch = bench.submit(&[bench.read(0, 3 * BLOCK, BLOCK)]);

@@ -3,7 +3,6 @@ use std::{fs, process};
 
 use tempfile::TempDir;
 use tentpeg_driver::controller::NamespaceIdentity;
-use tentpeg_driver::model::ModelError;
 
 use super::*;
 use crate::{Engine, EngineConfig, OpenError};
@@ -88,8 +87,8 @@ fn a_store_that_is_in_use_is_told_with_who_has_it() {
     };
     let winner = open(&store).unwrap();
     for path in [&store, &link] {
-        let Err(OpenError::Model(ModelError::InUse { path: named })) = open(path) else { panic!("two have won") };
-        let message = store_in_use(&named).to_string();
+        let Err(OpenError::Lock(error)) = open(path) else { panic!("two have won") };
+        let message = error.to_string();
         names_this_process(&message);
         assert!(message.starts_with(&format!("the store {}", path.display())), "{message}");
     }

@@ -105,10 +105,11 @@ impl<T: Copy + Default> Reservation<'_, T> {
     /// # Errors
     /// [`ReservationError::EpochInUse`] where another host has this epoch. [`ReservationError`] for the rest.
     pub fn take_over(&mut self, claim: Claim) -> Result<Fencing, ReservationError> {
-        let host = match self.introduce(claim)? {
+        let host = match self.introduce(claim.node)? {
             Ok(host) => host,
             Err(not_fenced) => return Ok(Fencing::NotFenced(not_fenced)),
         };
+        require_epoch(claim)?;
         let mut from = None;
         for _ in 0..ATTEMPTS {
             let standing = self.standing(host)?;
@@ -140,12 +141,38 @@ impl<T: Copy + Default> Reservation<'_, T> {
         Err(ReservationError::NotKept { nsid: self.nsid(), found: self.standing(host)?.holder })
     }
 
+    /// Tells the controller who this host is, and says which other host holds the namespace, before anything is read of
+    /// it: its holder may not even let that be done.
+    ///
+    /// # Errors
+    /// [`ReservationError`].
+    pub fn holder(&mut self, node: Uuid) -> Result<Result<Option<Other>, NotFenced>, ReservationError> {
+        match self.introduce(node)? {
+            Ok(host) => Ok(Ok(self.standing(host)?.holder)),
+            Err(not_fenced) => Ok(Err(not_fenced)),
+        }
+    }
+
+    /// An epoch that is higher than every key that is registered.
+    ///
+    /// # Errors
+    /// [`ReservationError::EpochInUse`] where somebody has the highest there can be; [`ReservationError::Controller`].
+    pub fn next_epoch(&mut self, node: Uuid) -> Result<u64, ReservationError> {
+        let host = self.host_identifier(node);
+        let (nsid, standing) = (self.nsid(), self.standing(host)?);
+        let highest = standing.others.iter().max_by_key(|other| other.key);
+        match highest {
+            Some(by) if by.key == u64::MAX => Err(ReservationError::EpochInUse { nsid, epoch: by.key, by: *by }),
+            highest => Ok(highest.map_or(0, |other| other.key).max(standing.own.unwrap_or(0)).saturating_add(1)),
+        }
+    }
+
     /// Gives the namespace back, and this host's registration with it. Where it has none, nothing is done.
     ///
     /// # Errors
     /// [`ReservationError`]; what others hold is never touched.
     pub fn release(&mut self, claim: Claim) -> Result<(), ReservationError> {
-        if let Ok(host) = self.introduce(claim)?
+        if let Ok(host) = self.introduce(claim.node)?
             && let Some(key) = self.standing(host)?.own
         {
             self.unregister(key)?;
@@ -173,10 +200,11 @@ impl<T: Copy + Default> Reservation<'_, T> {
     /// Reserves it where no other host holds it, and makes sure of that by the report.
     fn acquire(&mut self, claim: Claim, held: fn(u32, Other) -> ReservationError) -> Result<Fencing, ReservationError> {
         let nsid = self.nsid();
-        let host = match self.introduce(claim)? {
+        let host = match self.introduce(claim.node)? {
             Ok(host) => host,
             Err(not_fenced) => return Ok(Fencing::NotFenced(not_fenced)),
         };
+        require_epoch(claim)?;
         let mut standing = self.standing(host)?;
         let kept = standing.held;
         for _ in 0..ATTEMPTS {
@@ -206,7 +234,7 @@ impl<T: Copy + Default> Reservation<'_, T> {
     }
 
     /// Says who this host is, where there is somebody to say it to.
-    fn introduce(&mut self, claim: Claim) -> Result<Result<HostIdentifier, NotFenced>, ReservationError> {
+    fn introduce(&mut self, node: Uuid) -> Result<Result<HostIdentifier, NotFenced>, ReservationError> {
         let (oncs, rescap) = (self.controller.identify().oncs, self.namespace.identify.rescap);
         if !oncs.contains(Oncs::RESERVATIONS) {
             return Ok(Err(NotFenced::Controller { oncs: oncs.raw() }));
@@ -214,10 +242,7 @@ impl<T: Copy + Default> Reservation<'_, T> {
         if !rescap.contains(Rescap::EXCLUSIVE_ACCESS) {
             return Ok(Err(NotFenced::Namespace { rescap: rescap.raw() }));
         }
-        if claim.epoch == 0 {
-            return Err(ReservationError::NoEpoch);
-        }
-        let wanted = self.host_identifier(claim.node);
+        let wanted = self.host_identifier(node);
         let found = self.controller.host_identifier()?;
         if found != wanted {
             // Once it is set it cannot be changed before a reset (Base 2.1, 5.1.25.1.28).
@@ -285,6 +310,10 @@ impl<T: Copy + Default> Reservation<'_, T> {
             persistent: report.persistent,
         })
     }
+}
+
+fn require_epoch(claim: Claim) -> Result<(), ReservationError> {
+    if claim.epoch == 0 { Err(ReservationError::NoEpoch) } else { Ok(()) }
 }
 
 /// What a Reservation Report says to one host.

@@ -224,7 +224,7 @@ fn after_a_reset_it_is_claimed_again_before_any_io() {
 #[test]
 fn a_host_that_is_fenced_stays_so_when_the_power_goes() {
     let io_commands = IoCommandsConfig { reservations: true, ..IoCommandsConfig::default() };
-    let cache_simulation = Some(CacheConfig { blocks: 16 });
+    let cache_simulation = Some(CacheConfig { blocks: 16, write_back: None });
     let mut subsystem =
         Subsystem::new(ModelConfig { io_commands, cache_simulation, ..ModelConfig::default() }).unwrap();
     let mut alpha = Host::new(&mut subsystem, ALPHA, 11);

@@ -30,7 +30,7 @@ fn map(members: usize, extents: u64, chunk: u64, touching: bool) -> SegmentMap {
         members: (0..members)
             .map(|device| MemberLayout {
                 device,
-                extents: (0..extents).map(|place| BlockExtent { slba: 100 + place * stride, blocks: 24 }).collect(),
+                extents: (0..extents).map(|place| BlockExtent::new(100 + place * stride, 24).unwrap()).collect(),
             })
             .collect(),
         chunk: chunk * BLOCK,

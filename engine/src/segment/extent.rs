@@ -2,19 +2,19 @@
 
 /// A run of blocks of a namespace. It is never empty, and its end is no more than 2^64 - 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Extent {
+pub struct BlockExtent {
     slba: u64,
     blocks: u64,
 }
 
-impl Extent {
+impl BlockExtent {
     /// `blocks` blocks from `slba` on; none when that is no block, or runs past 2^64 - 1.
     pub fn new(slba: u64, blocks: u64) -> Option<Self> {
         slba.checked_add(blocks).filter(|_| blocks > 0).map(|_| Self { slba, blocks })
     }
 
     /// The blocks from `start` up to `end`, without `end`; none when there are none.
-    pub(super) fn between(start: u64, end: u64) -> Option<Self> {
+    pub(crate) fn between(start: u64, end: u64) -> Option<Self> {
         Self::new(start, end.checked_sub(start)?)
     }
 
@@ -34,25 +34,25 @@ impl Extent {
     }
 
     /// Whether all of `other` lies in it.
-    pub(super) fn holds(self, other: Self) -> bool {
+    pub(crate) fn holds(self, other: Self) -> bool {
         self.slba <= other.slba && other.end() <= self.end()
     }
 }
 
 /// The blocks of a list; none when they are more than 2^64 - 1.
-pub(super) fn total(extents: &[Extent]) -> Option<u64> {
+pub(crate) fn total(extents: &[BlockExtent]) -> Option<u64> {
     extents.iter().try_fold(0_u64, |sum, extent| sum.checked_add(extent.blocks))
 }
 
 /// The part of a list from its `from`th block up to its `to`th, without that one.
-pub(super) fn part(extents: &[Extent], from: u64, to: u64) -> Vec<Extent> {
+pub(crate) fn part(extents: &[BlockExtent], from: u64, to: u64) -> Vec<BlockExtent> {
     let mut at = 0_u64;
     let mut part = Vec::new();
     for extent in extents {
         let start = from.max(at);
         let end = to.min(at.saturating_add(extent.blocks));
         if start < end {
-            part.extend(Extent::new(extent.slba + (start - at), end - start));
+            part.extend(BlockExtent::new(extent.slba + (start - at), end - start));
         }
         at = at.saturating_add(extent.blocks);
     }
@@ -60,9 +60,11 @@ pub(super) fn part(extents: &[Extent], from: u64, to: u64) -> Vec<Extent> {
 }
 
 /// Puts `extent` at the end of a list, joined to the last one where it follows it on the device.
-pub(super) fn append(extents: &mut Vec<Extent>, extent: Extent) {
+pub(crate) fn append(extents: &mut Vec<BlockExtent>, extent: BlockExtent) {
     match extents.last_mut() {
-        Some(last) if last.end() == extent.slba && Extent::new(last.slba, last.blocks + extent.blocks).is_some() => {
+        Some(last)
+            if last.end() == extent.slba && BlockExtent::new(last.slba, last.blocks + extent.blocks).is_some() =>
+        {
             last.blocks += extent.blocks;
         }
         _ => extents.push(extent),
@@ -74,19 +76,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn extent(slba: u64, blocks: u64) -> Extent {
-        Extent::new(slba, blocks).unwrap()
+    fn extent(slba: u64, blocks: u64) -> BlockExtent {
+        BlockExtent::new(slba, blocks).unwrap()
     }
 
     #[test]
     fn an_extent_is_never_empty_and_never_wraps() {
-        assert_eq!(Extent::new(5, 0), None);
-        assert_eq!(Extent::new(u64::MAX, 1), None);
-        assert_eq!(Extent::new(2, u64::MAX - 1), None);
+        assert_eq!(BlockExtent::new(5, 0), None);
+        assert_eq!(BlockExtent::new(u64::MAX, 1), None);
+        assert_eq!(BlockExtent::new(2, u64::MAX - 1), None);
         assert_eq!(extent(1, u64::MAX - 1).end(), u64::MAX);
-        assert_eq!(Extent::between(4, 4), None);
-        assert_eq!(Extent::between(5, 4), None);
-        assert_eq!(Extent::between(4, 6), Some(extent(4, 2)));
+        assert_eq!(BlockExtent::between(4, 4), None);
+        assert_eq!(BlockExtent::between(5, 4), None);
+        assert_eq!(BlockExtent::between(4, 6), Some(extent(4, 2)));
     }
 
     #[test]
@@ -118,7 +120,7 @@ mod tests {
             list in prop::collection::vec((0_u64..1000, 1_u64..6), 0..6), from in 0_u64..40, to in 0_u64..40,
         ) {
             let list: Vec<_> = list.into_iter().map(|(slba, blocks)| extent(slba, blocks)).collect();
-            let flat = |list: &[Extent]| list.iter().flat_map(|e| e.slba..e.end()).collect::<Vec<_>>();
+            let flat = |list: &[BlockExtent]| list.iter().flat_map(|e| e.slba..e.end()).collect::<Vec<_>>();
             let all = flat(&list);
             let expected: Vec<_> = all.iter().copied().enumerate()
                 .filter(|(at, _)| (from..to).contains(&(*at as u64))).map(|(_, block)| block).collect();

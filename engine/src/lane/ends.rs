@@ -1,0 +1,152 @@
+//! How commands end, and with them tasks.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use tentpeg_driver::spec::status::Status;
+
+use super::port::Active;
+use super::recovery::Watch;
+use super::{ATTEMPTS, CommandTasks};
+use crate::batch::{Ends, Shared};
+use crate::task::{Outcome, Walk, Work};
+
+/// Whether what a command was to do is asked for again, one task a command, and if so puts it among those. `status` is
+/// what the device says of it, `None` where it was interrupted.
+///
+/// Of several tasks one may be the cause of a failure: each is asked for alone, so that the others are served. A task
+/// alone is asked for again where the device does not say Do Not Retry, or said nothing.
+#[cold]
+pub(super) fn again(
+    in_flight: &mut u32,
+    token: CommandTasks,
+    status: Option<Status>,
+    alone: &mut VecDeque<CommandTasks>,
+) -> bool {
+    let attempts = if token.tasks > 1 && status.is_some() { 0 } else { token.attempts + 1 };
+    if attempts > ATTEMPTS || token.tasks == 1 && status.is_some_and(|status| status.dnr()) {
+        return false;
+    }
+    *in_flight += u32::from(token.tasks);
+    alone.extend(token.indices().map(|task| {
+        let planned = if task == token.first { token.planned } else { 0 };
+        CommandTasks { first: task, tasks: 1, attempts, planned, ..token }
+    }));
+    true
+}
+
+/// Lets go of a batch if it has no more work here; a submit brings it back.
+pub(super) fn leave_if_done(active: &mut [Option<Active>], lane: u8, place: u32, free_places: &mut Vec<u32>) {
+    let Some(slot) = active.get_mut(place as usize) else { return };
+    if let Some(active) = slot.take_if(|active| active.is_done()) {
+        active.batch.lane(lane).planned.store(active.cursor.task, Ordering::Relaxed);
+        active.batch.let_go(lane);
+        free_places.push(place);
+    }
+}
+
+/// Commands of transfers that have ended in a row, all of one batch: it is looked up once for them, and counts once.
+pub(super) struct Row<'a> {
+    /// The batch's place.
+    place: u32,
+    in_flight: &'a mut u32,
+    batch: &'a Shared,
+    tasks: Walk<'a>,
+    ends: Ends,
+}
+
+impl<'a> Row<'a> {
+    /// Begins with the batch at a place.
+    #[inline(always)]
+    pub(super) fn begin(active: &'a mut Active, place: u32) -> Self {
+        let Active { batch, in_flight, .. } = active;
+        Self { place, tasks: batch.walk(), batch, in_flight, ends: Ends::default() }
+    }
+
+    /// Whether a command is of the same batch.
+    #[inline(always)]
+    pub(super) fn is_of(&self, token: CommandTasks) -> bool {
+        self.place == token.place
+    }
+
+    /// One more command of it has ended.
+    #[inline(always)]
+    pub(super) fn command_ended(
+        &mut self,
+        token: CommandTasks,
+        status: Status,
+        watch: &mut Watch,
+        alone: &mut VecDeque<CommandTasks>,
+    ) {
+        *self.in_flight -= 1;
+        if !status.is_success() {
+            return self.command_failed(token, status, watch, alone);
+        }
+        self.end_tasks(token, Outcome::SUCCESS);
+    }
+
+    /// One more command of it has failed: its tasks are asked for again, or end with its status.
+    // Never: it would be in the way of those that succeed.
+    #[cold]
+    #[inline(never)]
+    fn command_failed(
+        &mut self,
+        token: CommandTasks,
+        status: Status,
+        watch: &mut Watch,
+        alone: &mut VecDeque<CommandTasks>,
+    ) {
+        if watch.sees_conflict(status) || !again(self.in_flight, token, Some(status), alone) {
+            self.end_tasks(token, status.into());
+        }
+    }
+
+    #[inline(always)]
+    fn end_tasks(&mut self, token: CommandTasks, outcome: Outcome) {
+        for index in token.indices() {
+            if let Some(state) = self.tasks.get(index).and_then(|task| task.part_ended(outcome)) {
+                self.ends.add(state);
+            }
+        }
+    }
+
+    /// The row is at its end: the batch's place.
+    #[inline(always)]
+    pub(super) fn end(self, lane: u8) -> u32 {
+        self.batch.count_ended(lane, self.ends);
+        self.place
+    }
+}
+
+/// A command of a transfer has ended, or its planning.
+pub(super) fn end_part(batch: &Shared, lane: u8, index: u32, outcome: Outcome) {
+    if let Some(state) = batch.task(index).and_then(|task| task.part_ended(outcome)) {
+        batch.count_ended(lane, Ends::one(state));
+    }
+}
+
+/// This lane's share of a spread task has ended.
+pub(super) fn end_share(batch: &Shared, lane: u8, index: u32, outcome: Outcome) {
+    if let Some(state) = batch.task(index).and_then(|task| task.share_ended(outcome)) {
+        batch.count_ended(lane, Ends::one(state));
+    }
+}
+
+/// Gives up a task of which no command was issued, as far as it is this lane's; its end is added to `ends`. `false`:
+/// another lane has begun it, so it runs to its end.
+pub(super) fn cancel(batch: &Shared, lane: u8, index: u32, ends: &mut Ends) -> bool {
+    let Some(task) = batch.task(index) else { return true };
+    match task.work() {
+        Work::Transfer(transfer) if transfer.head.lane() == lane => ends.add(task.give_up(Outcome::CANCELED)),
+        Work::Spread(spread) if spread.lanes.contains(lane) => {
+            if task.has_begun() {
+                return false;
+            }
+            if let Some(state) = task.share_ended(Outcome::CANCELED) {
+                ends.add(state);
+            }
+        }
+        _ => {}
+    }
+    true
+}

@@ -1,0 +1,188 @@
+//! Memory that is being unregistered: how ports say which tasks use it still, and give up those that need not.
+//!
+//! Whoever unregisters it has taken it out of what requests can name, and has waited for the submits in progress: from then
+//! on no task more names it. Each port is asked once. It looks through the batches that it has, and answers with those that
+//! have such tasks; on the way of a request nothing is counted for that. The state of each task then says when hardware is
+//! done with it (invariant 7).
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tentpeg_driver::dma::IovaRange;
+
+use super::port::{Active, Port};
+use crate::batch::{Ends, Shared};
+use crate::device::lock;
+use crate::memory::Memory;
+use crate::task::{Operation, Task, Work};
+
+/// A batch with tasks that name the memory.
+struct Pending {
+    batch: Arc<Shared>,
+    /// The first task that is not known to have nothing to do with it any more, and where the tasks end.
+    next: u32,
+    tail: u32,
+}
+
+/// What ports are asked of some memory.
+pub(crate) struct Withdrawal {
+    iovas: IovaRange,
+    /// The first address, and the length.
+    addresses: (u64, u64),
+    /// Whether tasks of which no command was issued are given up.
+    gives_up: bool,
+    pending: Mutex<Vec<Pending>>,
+    /// Ports that have not answered.
+    unanswered: AtomicUsize,
+}
+
+impl Withdrawal {
+    /// A question to so many ports.
+    pub(crate) fn new(memory: &Memory, gives_up: bool, ports: usize) -> Arc<Self> {
+        Arc::new(Self {
+            iovas: memory.region.range(),
+            addresses: (memory.address(), memory.len() as u64),
+            gives_up,
+            pending: Mutex::default(),
+            unanswered: AtomicUsize::new(ports),
+        })
+    }
+
+    /// Whether every port has answered.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.unanswered.load(Ordering::Acquire) == 0
+    }
+
+    /// Tasks that name the memory and have not ended, by the answers so far.
+    pub(crate) fn tasks(&self) -> usize {
+        let uses =
+            |pending: &Pending| (pending.next..pending.tail).filter(|index| self.uses(&pending.batch, *index)).count();
+        lock(&self.pending).iter().map(uses).sum()
+    }
+
+    /// Whether every task that names the memory has ended, by the answers so far.
+    pub(crate) fn is_over(&self) -> bool {
+        let mut pending = lock(&self.pending);
+        pending.retain_mut(|Pending { batch, next, tail }| {
+            while *next < *tail && !self.uses(batch, *next) {
+                *next += 1;
+            }
+            next < tail
+        });
+        pending.is_empty()
+    }
+
+    fn uses(&self, batch: &Shared, index: u32) -> bool {
+        batch.task(index).is_some_and(|task| self.is_named_by(task) && !task.state().0.is_terminal())
+    }
+
+    /// Whether a task names the memory: admission has seen to it that what it names is in one region.
+    fn is_named_by(&self, task: &Task) -> bool {
+        let iova = match task.work() {
+            Work::Transfer(transfer) => transfer.iova.get(),
+            Work::Spread(spread) if spread.head.operation() == Operation::StagedRead => {
+                let (address, len) = self.addresses;
+                return spread.memory.wrapping_sub(address) < len;
+            }
+            // 0, where there is none, is no IOVA.
+            Work::Spread(spread) => spread.memory,
+            Work::Nothing => return false,
+        };
+        iova.wrapping_sub(self.iovas.start().get()) < self.iovas.len()
+    }
+
+    /// One port's answer.
+    fn answer(&self, found: impl IntoIterator<Item = Pending>) {
+        let mut pending = lock(&self.pending);
+        for found in found {
+            // Of a batch that several ports have each finds the tasks of all.
+            match pending.iter_mut().find(|known| Arc::ptr_eq(&known.batch, &found.batch)) {
+                Some(known) => (known.next, known.tail) = (known.next.min(found.next), known.tail.max(found.tail)),
+                None => pending.push(found),
+            }
+        }
+        self.unanswered.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// The questions to one port.
+#[derive(Default)]
+pub(crate) struct Inquiries {
+    /// Whether there is one.
+    asked: AtomicBool,
+    /// `None`: the port is no more, and has ended all its tasks.
+    questions: Mutex<Option<Vec<Arc<Withdrawal>>>>,
+}
+
+impl Inquiries {
+    /// For a port that is about to be.
+    pub(crate) fn open() -> Arc<Self> {
+        Arc::new(Self { asked: AtomicBool::new(false), questions: Mutex::new(Some(Vec::new())) })
+    }
+
+    /// Asks the port.
+    pub(crate) fn ask(&self, question: &Arc<Withdrawal>) {
+        match &mut *lock(&self.questions) {
+            Some(questions) => {
+                questions.push(Arc::clone(question));
+                self.asked.store(true, Ordering::Release);
+            }
+            None => question.answer(None),
+        }
+    }
+
+    /// Whether the port was asked.
+    #[inline]
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    fn take(&self) -> Vec<Arc<Withdrawal>> {
+        let mut questions = lock(&self.questions);
+        self.asked.store(false, Ordering::Relaxed);
+        questions.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// By a port that is no more, and has ended all its tasks.
+    pub(super) fn close(&self) {
+        let questions = lock(&self.questions).take();
+        questions.iter().flatten().for_each(|question| question.answer(None));
+    }
+}
+
+impl Port {
+    /// Answers what it is asked.
+    #[cold]
+    pub(super) fn answer_inquiries(&mut self) {
+        // What was submitted before the question is in the inbox at least.
+        self.take_in();
+        for question in self.inquiries.take() {
+            let lane = self.ground.lane;
+            let found: Vec<_> =
+                self.active.iter().flatten().filter_map(|active| look_through(active, lane, &question)).collect();
+            question.answer(found);
+        }
+    }
+}
+
+/// Looks through a batch for tasks that name the memory, and gives up those of which it may and can.
+fn look_through(active: &Active, lane: u8, question: &Withdrawal) -> Option<Pending> {
+    let Active { batch, cursor, .. } = active;
+    let (tail, mut tasks, mut ends) = (batch.tail(), batch.walk(), Ends::default());
+    let mut first = None;
+    for index in 0..tail {
+        let Some(task) = tasks.get(index) else { break };
+        if task.state().0.is_terminal() || !question.is_named_by(task) {
+            continue;
+        }
+        let unplanned = index > cursor.task || index == cursor.task && cursor.planned == 0;
+        let own = matches!(task.work(), Work::Transfer(transfer) if transfer.head.lane() == lane);
+        if question.gives_up && unplanned && own {
+            ends.add(task.withdraw());
+        } else {
+            first.get_or_insert(index);
+        }
+    }
+    batch.count_ended(lane, ends);
+    first.map(|next| Pending { batch: Arc::clone(batch), next, tail })
+}
