@@ -19,7 +19,8 @@ pub(super) const IOMMUFD: &str = "/dev/iommu";
 
 /// Opens functions that are bound to `vfio-pci`.
 pub(super) fn open(sysfs: &Sysfs, candidates: &[Candidate]) -> Result<Vec<VfioDevice>, VfioError> {
-    let failed = |address: PciAddress, step| move |source| VfioError::Kernel { name: address.to_string(), step, source };
+    let failed =
+        |address: PciAddress, step| move |source| VfioError::Kernel { name: address.to_string(), step, source };
     let first = candidates[0].function.address;
     let ioas = Ioas::allocate(open_file(sysfs.path(IOMMUFD))?);
     let ioas = ioas.map_err(failed(first, "make an address space of iommufd"))?;
@@ -32,7 +33,9 @@ pub(super) fn open(sysfs: &Sysfs, candidates: &[Candidate]) -> Result<Vec<VfioDe
             Some(libc::EPERM) => VfioError::UnsafeInterrupts { address, module: "iommufd" },
             Some(libc::EBUSY) => match not_viable(sysfs, address, *group) {
                 // It is the device itself that somebody has.
-                VfioError::NotViable { others, .. } if others.is_empty() => failed(address, "tie it to iommufd")(source),
+                VfioError::NotViable { others, .. } if others.is_empty() => {
+                    failed(address, "tie it to iommufd")(source)
+                }
                 error => error,
             },
             _ => failed(address, "tie it to iommufd")(source),

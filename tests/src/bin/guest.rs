@@ -8,6 +8,8 @@ use tentpeg_driver::bus::{PciAddress, Sysfs};
 use tentpeg_driver::vfio::Way;
 use tentpeg_tests::device_tests::{Ending, Tier, list};
 use tentpeg_tests::guest::checks::{self, Functions};
+use tentpeg_tests::guest::drives::{PLAIN, SPECIAL};
+use tentpeg_tests::guest::features::{self, Special};
 use tentpeg_tests::guest::report::Writer;
 use tentpeg_tests::guest::{VfioTier, system};
 use tentpeg_tools::bind::Plan;
@@ -35,8 +37,9 @@ fn run() -> Result<(), Ending> {
     let mut report = Writer::new(report);
     let prepared = prepare(way);
     report.verdict("controllers and memory are given to VFIO", &prepared.as_ref().map(|_| ()).map_err(Clone::clone))?;
-    if let Ok((tier, functions)) = prepared {
-        for test in list().iter().chain(&checks::list(&functions)) {
+    if let Ok((tier, special, functions)) = prepared {
+        // What pulls a controller comes last.
+        for test in list().iter().chain(&features::list(&special)).chain(&checks::list(&functions)) {
             println!("{}: {}", tier.name(), test.name);
             report.verdict(&test.name, &test.run(&tier))?;
         }
@@ -45,21 +48,29 @@ fn run() -> Result<(), Ending> {
 }
 
 /// Gives every function that is ours to VFIO, and sees what the controllers are.
-fn prepare(way: Way) -> Result<(VfioTier, Functions), Ending> {
+fn prepare(way: Way) -> Result<(VfioTier, Special, Functions), Ending> {
     let sysfs = Sysfs::system();
     let mut controllers: Vec<PciAddress> = Vec::new();
     for function in sysfs.nvme_functions()? {
         Plan::bind(&sysfs, function.address)?.run(&sysfs)?;
         controllers.push(function.address);
     }
+    controllers.sort();
     let memory = sysfs
         .functions()?
         .into_iter()
         .find(|function| (function.vendor, function.device) == (Some(SHARED_MEMORY.0), Some(SHARED_MEMORY.1)));
     let memory = memory.ok_or_else(|| Ending::Failed("no function with shared memory".to_owned()))?;
     Plan::take(&sysfs, &memory)?.run(&sysfs)?;
-    let controller = *controllers.first().ok_or_else(|| Ending::Failed("no controller".to_owned()))?;
-    let tier = VfioTier::new(sysfs.clone(), &controllers, way)?;
-    let pulled = *controllers.last().ok_or_else(|| Ending::Failed("no controller".to_owned()))?;
-    Ok((tier, Functions { sysfs, way, controller, memory: memory.address, bar: SHARED_MEMORY.2, pulled }))
+    let Some((plain, rest)) = controllers.split_at_checked(PLAIN.len()) else {
+        return Err(Ending::Failed(format!("{} controllers", controllers.len())));
+    };
+    let (special, pulled) = match rest {
+        [special @ .., pulled] if special.len() == SPECIAL.len() => (special, *pulled),
+        _ => return Err(Ending::Failed(format!("{} controllers", controllers.len()))),
+    };
+    let tier = VfioTier::new(sysfs.clone(), plain, way)?;
+    let special = Special::new(sysfs.clone(), way, special)?;
+    let controller = plain[0];
+    Ok((tier, special, Functions { sysfs, way, controller, memory: memory.address, bar: SHARED_MEMORY.2, pulled }))
 }

@@ -13,7 +13,8 @@ use tentpeg_engine::ByteSize;
 use tentpeg_tests::device_tests::{Ending, ModelTier, Tier, Verdict, list, word};
 use tentpeg_tests::guest::archive::Archive;
 use tentpeg_tests::guest::checks::{FROM_BAR, INTO_BAR, file_holds};
-use tentpeg_tests::guest::machine::{Drive, Machine};
+use tentpeg_tests::guest::drives;
+use tentpeg_tests::guest::machine::{Machine, image};
 use tentpeg_tests::guest::report;
 
 /// Runs the device tests on the model and in a guest.
@@ -62,9 +63,6 @@ impl From<Through> for Way {
     }
 }
 
-/// Controllers of the guest: bytes of a block, and MDTS. The first is used with the memory of the other function; the
-/// last is in a slot of its own. QEMU 7.2 fails commands of more than 1,024 pages, so MDTS is neither 0 nor above 9.
-const DRIVES: [(u32, u8); 5] = [(512, 7), (4096, 9), (512, 1), (512, 5), (4096, 7)];
 /// Bytes of a controller that has no more to hold than what tests write.
 const DRIVE_BYTES: u64 = 64 << 20;
 
@@ -121,18 +119,19 @@ fn in_guest(args: &Args) -> Result<Vec<(String, Verdict)>, Box<dyn Error>> {
     }
     archive.program("init", &fs::read(&args.guest)?);
     fs::write(path("initramfs"), archive.finish())?;
-    let mut drives = Vec::new();
-    for (index, (lba_size, mdts)) in DRIVES.into_iter().enumerate() {
-        let image = path(&format!("drive{index}"));
-        let bytes = if index == 0 { 2 * bar_bytes + DRIVE_BYTES } else { DRIVE_BYTES };
-        File::create(&image)?.set_len(bytes)?;
-        drives.push(Drive { image, lba_size, mdts });
+    let drives: Vec<_> = drives::all().collect();
+    for (index, drive) in drives.iter().enumerate() {
+        for nsid in 1..=drive.namespaces.len() {
+            let bytes = if index == 0 { 2 * bar_bytes + DRIVE_BYTES } else { DRIVE_BYTES };
+            File::create(image(work.path(), index, nsid))?.set_len(bytes)?;
+        }
     }
     let machine = Machine {
         kernel: args.kernel.clone(),
         way: args.way.into(),
         initramfs: path("initramfs"),
         drives,
+        images: work.path().to_owned(),
         bar: path("bar"),
         bar_bytes,
         report: path("report"),
@@ -145,7 +144,7 @@ fn in_guest(args: &Args) -> Result<Vec<(String, Verdict)>, Box<dyn Error>> {
         (Err(wrong), Ok(status)) => return Err(format!("{wrong}; QEMU ended with {status}").into()),
         (_, Err(error)) => return Err(error.into()),
     };
-    let drive = File::open(&machine.drives[0].image)?;
+    let drive = File::open(image(work.path(), 0, 1))?;
     let bar = File::open(&machine.bar)?;
     verdicts.extend(
         [

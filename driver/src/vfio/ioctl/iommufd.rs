@@ -70,7 +70,8 @@ pub(in crate::vfio) fn iova_ranges(iommufd: &File, ioas: u32) -> io::Result<(Vec
                 return Ok((pairs, query.out_iova_alignment));
             }
             Err(error)
-                if error.raw_os_error() == Some(libc::EMSGSIZE) && (count + 1..=MOST_RANGES).contains(&query.num_iovas) =>
+                if error.raw_os_error() == Some(libc::EMSGSIZE)
+                    && (count + 1..=MOST_RANGES).contains(&query.num_iovas) =>
             {
                 count = query.num_iovas;
             }
@@ -143,8 +144,7 @@ pub(in crate::vfio) unsafe fn map_file(
 /// Removes the mappings within `len` bytes at `iova`, each as a whole; how many bytes were mapped there. All of them with
 /// 0 and `u64::MAX`.
 pub(in crate::vfio) fn unmap(iommufd: &File, ioas: u32, iova: u64, len: u64) -> io::Result<u64> {
-    let mut unmap =
-        iommu_ioas_unmap { size: size_of::<iommu_ioas_unmap>() as u32, ioas_id: ioas, iova, length: len };
+    let mut unmap = iommu_ioas_unmap { size: size_of::<iommu_ioas_unmap>() as u32, ioas_id: ioas, iova, length: len };
     // SAFETY: the kernel reads and writes the `size` bytes of `unmap`. Taking mappings away reaches no memory of ours.
     unsafe { with_pointer(iommufd, IOAS_UNMAP, (&raw mut unmap).cast()) }?;
     Ok(unmap.length)
