@@ -173,6 +173,11 @@ impl DmaSpace {
         Arc::new(Self { translation, iovas: Mutex::new(iovas) })
     }
 
+    /// Bytes of IOVAs that no region has, in all: what the IOMMU can translate, less what is in use or retired.
+    pub fn free_iovas(&self) -> u64 {
+        self.iovas.lock().unwrap_or_else(PoisonError::into_inner).free_bytes()
+    }
+
     /// The smallest unit of a mapping in bytes.
     pub fn page_size(&self) -> u64 {
         self.translation.page_size()

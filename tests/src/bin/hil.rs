@@ -3,6 +3,7 @@
 
 use std::error::Error;
 use std::fs::{self, File};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use tentpeg_tests::guest::checks::{FROM_BAR, INTO_BAR, file_holds};
 use tentpeg_tests::guest::drives;
 use tentpeg_tests::guest::machine::{Machine, image};
 use tentpeg_tests::guest::report;
+use tentpeg_tests::guest::system::{Iommu, Settings};
 
 /// Runs the device tests on the model and in a guest.
 #[derive(Parser)]
@@ -85,7 +87,8 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
-    let guest = in_guest(args)?;
+    let mut guest = in_guest(args, Iommu { remaps_interrupts: true, address_bits: 39 }, look_from_outside)?;
+    guest.extend(in_guest(args, Iommu { remaps_interrupts: false, address_bits: 48 }, |_, _| Ok(Vec::new()))?);
     let models = [ModelTier::stepped(), ModelTier::threaded()];
     let tests = list();
     let mut rows: Vec<Row> = Vec::new();
@@ -102,8 +105,15 @@ fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
     Ok(print(&tiers, &rows, args.skips))
 }
 
-/// Runs the guest, then looks at its drive and its memory from outside.
-fn in_guest(args: &Args) -> Result<Vec<(String, Verdict)>, Box<dyn Error>> {
+/// Tests by name, and how each ended.
+type Verdicts = Vec<(String, Verdict)>;
+
+/// Runs a guest with this IOMMU, and then `look`s at what it has left: its first drive, and its memory.
+fn in_guest(
+    args: &Args,
+    iommu: Iommu,
+    look: impl FnOnce(&File, &File) -> io::Result<Verdicts>,
+) -> Result<Verdicts, Box<dyn Error>> {
     let bar_bytes = args.bar.0;
     if !bar_bytes.is_power_of_two() || bar_bytes < 16 << 20 {
         return Err(format!("--bar: {bar_bytes} bytes are no power of two of at least 16 MiB").into());
@@ -128,7 +138,7 @@ fn in_guest(args: &Args) -> Result<Vec<(String, Verdict)>, Box<dyn Error>> {
     }
     let machine = Machine {
         kernel: args.kernel.clone(),
-        way: args.way.into(),
+        settings: Settings { way: args.way.into(), iommu },
         initramfs: path("initramfs"),
         drives,
         images: work.path().to_owned(),
@@ -144,20 +154,19 @@ fn in_guest(args: &Args) -> Result<Vec<(String, Verdict)>, Box<dyn Error>> {
         (Err(wrong), Ok(status)) => return Err(format!("{wrong}; QEMU ended with {status}").into()),
         (_, Err(error)) => return Err(error.into()),
     };
-    let drive = File::open(image(work.path(), 0, 1))?;
-    let bar = File::open(&machine.bar)?;
-    verdicts.extend(
-        [
-            ("the host finds in the drive what came from the memory", file_holds(&drive, 0, bar_bytes, FROM_BAR)),
-            (
-                "the host finds in the drive what came from the guest",
-                file_holds(&drive, bar_bytes, bar_bytes, INTO_BAR),
-            ),
-            ("the host finds in the memory what came from the drive", file_holds(&bar, 0, bar_bytes, INTO_BAR)),
-        ]
-        .map(|(test, verdict)| (test.to_owned(), verdict)),
-    );
+    verdicts.extend(look(&File::open(image(work.path(), 0, 1))?, &File::open(&machine.bar)?)?);
     Ok(verdicts)
+}
+
+/// What must have come from one to the other.
+fn look_from_outside(drive: &File, bar: &File) -> io::Result<Verdicts> {
+    let bar_bytes = bar.metadata()?.len();
+    let checks = [
+        ("the host finds in the drive what came from the memory", file_holds(drive, 0, bar_bytes, FROM_BAR)),
+        ("the host finds in the drive what came from the guest", file_holds(drive, bar_bytes, bar_bytes, INTO_BAR)),
+        ("the host finds in the memory what came from the drive", file_holds(bar, 0, bar_bytes, INTO_BAR)),
+    ];
+    Ok(checks.map(|(test, verdict)| (test.to_owned(), verdict)).into())
 }
 
 /// Prints the table and the reasons. Whether all is well.

@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use tentpeg_driver::vfio::Way;
-
 use super::drives::{Drive, Format};
-use super::system::WAY;
+use super::system::{Iommu, Settings};
 
 /// The file that a namespace is kept in: of controller `drive`, from 0 on, the namespace `nsid`, from 1 on.
 pub fn image(folder: &Path, drive: usize, nsid: usize) -> PathBuf {
@@ -21,8 +19,8 @@ pub fn image(folder: &Path, drive: usize, nsid: usize) -> PathBuf {
 pub struct Machine {
     /// The kernel.
     pub kernel: PathBuf,
-    /// By what its functions are to be opened.
-    pub way: Way,
+    /// What its program is told.
+    pub settings: Settings,
     /// The archive that holds the guest's userspace.
     pub initramfs: PathBuf,
     /// Its controllers, in the order of their addresses. The last is in a slot of its own.
@@ -45,17 +43,17 @@ const STEP: Duration = Duration::from_millis(50);
 impl Machine {
     /// The words of the command line, after the program.
     pub fn arguments(&self) -> Vec<String> {
-        // Interrupts are remapped, which takes the split of the interrupt controller.
+        // To remap interrupts takes the split of the interrupt controller.
         let words = "-machine q35,kernel-irqchip=split -accel tcg,thread=multi -cpu max -smp 2 -nographic -no-reboot \
-                     -nodefaults -serial stdio -device intel-iommu,intremap=on,caching-mode=on";
+                     -nodefaults -serial stdio";
         let mut arguments: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-        let way = match self.way {
-            Way::Type1 => "type1",
-            Way::Iommufd => "iommufd",
-        };
+        let Iommu { remaps_interrupts, address_bits } = self.settings.iommu;
+        let remapping = if remaps_interrupts { "on" } else { "off" };
+        let iommu = format!("intel-iommu,intremap={remapping},aw-bits={address_bits},caching-mode=on");
+        arguments.extend(["-device".to_owned(), iommu]);
         let append = "console=ttyS0 intel_iommu=on panic=-1 quiet loglevel=4 tsc=reliable no_timer_check";
-        let append = format!("{append} {WAY}{way}");
-        let Self { kernel, way: _, initramfs, bar, bar_bytes, report, memory_mib, drives, images } = self;
+        let append = format!("{append} {}", self.settings);
+        let Self { kernel, settings: _, initramfs, bar, bar_bytes, report, memory_mib, drives, images } = self;
         arguments.extend(["-m".to_owned(), memory_mib.to_string()]);
         arguments.extend(["-serial".to_owned(), format!("file:{}", report.display())]);
         arguments.extend(["-kernel".to_owned(), kernel.display().to_string()]);
