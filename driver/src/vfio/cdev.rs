@@ -4,6 +4,7 @@
 //! share an address space.
 
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -28,8 +29,10 @@ pub(super) fn open(sysfs: &Sysfs, candidates: &[Candidate]) -> Result<Vec<VfioDe
     for Candidate { function, group } in candidates {
         let address = function.address;
         let path = device_file(sysfs, address).ok_or(VfioError::NoDeviceFile { address })?;
-        let device = open_file(path)?;
+        let device = open_file(path.clone())?;
         ioas.bind(&device).map_err(|source| match source.raw_os_error() {
+            // A device that is bound already, to us or to somebody else, is refused with this.
+            Some(libc::EINVAL) => VfioError::Open { path, source: io::Error::from_raw_os_error(libc::EBUSY) },
             Some(libc::EPERM) => VfioError::UnsafeInterrupts { address, module: "iommufd" },
             Some(libc::EBUSY) => match not_viable(sysfs, address, *group) {
                 // It is the device itself that somebody has.

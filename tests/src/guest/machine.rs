@@ -68,7 +68,9 @@ impl Machine {
             let Drive { mdts, options, namespaces } = drive;
             let place =
                 if index + 1 == drives.len() { "bus=rootport0".to_owned() } else { format!("addr={:#x}", index + 5) };
-            let controller = format!("nvme,id=nvme{index},serial=tentpeg{index},mdts={mdts}{options},{place}");
+            // All controllers of a subsystem have one serial number.
+            let serial = if namespaces.is_empty() { index - 1 } else { index };
+            let controller = format!("nvme,id=nvme{index},serial=tentpeg{serial},mdts={mdts}{options},{place}");
             arguments.extend(["-device".to_owned(), controller]);
             for (nsid, format) in (1..).zip(*namespaces) {
                 let Format { lba_size, metadata, protection, first, extended } = format;
@@ -77,7 +79,8 @@ impl Machine {
                 let block = format!("logical_block_size={lba_size},physical_block_size={lba_size}");
                 let bits = [*extended, *first].map(u8::from);
                 let metadata = format!("ms={metadata},pi={protection},mset={},pil={}", bits[0], bits[1]);
-                let namespace = format!("nvme-ns,drive={id},bus=nvme{index},nsid={nsid},{block},{metadata}");
+                let uuid = format!("uuid=00000000-0000-4000-8000-{index:06}{nsid:06}");
+                let namespace = format!("nvme-ns,drive={id},bus=nvme{index},nsid={nsid},{block},{metadata},{uuid}");
                 arguments.extend(["-drive".to_owned(), file, "-device".to_owned(), namespace]);
             }
         }

@@ -66,7 +66,6 @@ pub(super) fn of_blocks(special: &Special) -> Verdict {
     fill(view, 1);
     succeeds(&bench, &mut pair, &IoCommand::write(10, BLOCKS, &data).with_fua())?;
     succeeds(&bench, &mut pair, &IoCommand::compare(10, BLOCKS, &data))?;
-    succeeds(&bench, &mut pair, &IoCommand::verify(10, BLOCKS))?;
     view.write(len as usize - 1, &[0]);
     let status = status_of(&bench, &mut pair, &IoCommand::compare(10, BLOCKS, &data))?;
     ensure(status.code() == StatusCode::COMPARE_FAILURE, || format!("other data compares with {status}"))?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tentpeg_driver::bus::Function;
 use tentpeg_driver::controller::{Controller, ControllerConfig};
-use tentpeg_driver::dma::{Access, Backing};
+use tentpeg_driver::dma::{Access, Backing, DmaView, HostMemory, Region};
 use tentpeg_driver::queue::Extent;
 use tentpeg_driver::vfio::{self, VfioDevice, VfioFunction};
 use tentpeg_engine::OpCode;
@@ -14,10 +14,21 @@ use crate::device_tests::bench::{fill, holds};
 use crate::device_tests::{Bench, Ending, Verdict, ensure};
 
 /// Memory for one block.
-fn block(bench: &Bench) -> Result<(tentpeg_driver::dma::Region<tentpeg_driver::dma::HostMemory>, [Extent; 1]), Ending> {
-    let memory = bench.memory(bench.limits.lba_size())?;
-    let extent = [Extent { iova: memory.iova(), len: bench.limits.lba_size() }];
-    Ok((memory, extent))
+struct Block {
+    memory: Region<HostMemory>,
+    extent: [Extent; 1],
+}
+
+impl Block {
+    fn new(bench: &Bench) -> Result<Self, Ending> {
+        let memory = bench.memory(bench.limits.lba_size())?;
+        let extent = [Extent { iova: memory.iova(), len: bench.limits.lba_size() }];
+        Ok(Self { memory, extent })
+    }
+
+    fn view(&self) -> DmaView<'_> {
+        self.memory.view().slice(0, self.extent[0].len as usize)
+    }
 }
 
 pub(super) fn single_pair(special: &Special) -> Verdict {
@@ -26,9 +37,9 @@ pub(super) fn single_pair(special: &Special) -> Verdict {
     let mut pair = bench.pair(8)?;
     let another = bench.pair(8).err();
     ensure(another.is_some(), || "a second queue pair was made".to_owned())?;
-    let (memory, extent) = block(&bench)?;
-    fill(memory.view(), 1);
-    bench.transfer(&mut pair, OpCode::Write, 0, &extent)?;
+    let block = Block::new(&bench)?;
+    fill(block.view(), 1);
+    bench.transfer(&mut pair, OpCode::Write, 0, &block.extent)?;
     bench.finish(pair)
 }
 
@@ -37,18 +48,18 @@ pub(super) fn all_pairs(special: &Special) -> Verdict {
     let config = ControllerConfig { queue_pairs: PAIRS, ..ControllerConfig::default() };
     let mut bench = Bench::new(special.enable(special.twins[0], config)?, None)?;
     ensure(bench.controller.queue_pairs() == PAIRS, || format!("{} queue pairs", bench.controller.queue_pairs()))?;
-    let (memory, extent) = block(&bench)?;
+    let block = Block::new(&bench)?;
     let mut pairs = (0..PAIRS).map(|_| bench.pair(4)).collect::<Result<Vec<_>, _>>()?;
     // What one of them has written another reads.
     for index in 0..pairs.len() {
-        fill(memory.view(), index as u64);
-        bench.transfer(&mut pairs[index], OpCode::Write, index as u64, &extent)?;
+        fill(block.view(), index as u64);
+        bench.transfer(&mut pairs[index], OpCode::Write, index as u64, &block.extent)?;
     }
     for index in 0..pairs.len() {
-        memory.view().fill(0xEE);
+        block.view().fill(0xEE);
         let other = (index + 1) % pairs.len();
-        bench.transfer(&mut pairs[other], OpCode::Read, index as u64, &extent)?;
-        holds(memory.view(), index as u64)?;
+        bench.transfer(&mut pairs[other], OpCode::Read, index as u64, &block.extent)?;
+        holds(block.view(), index as u64)?;
     }
     for mut pair in pairs.drain(1..) {
         bench.controller.delete_queue_pair(&mut pair)?;
@@ -61,14 +72,14 @@ pub(super) fn shadow_doorbells(special: &Special) -> Verdict {
     let mut bench = Bench::new(special.enable(special.twins[0], config)?, None)?;
     ensure(bench.controller.has_shadow_doorbells(), || "it has none".to_owned())?;
     let mut pairs = [bench.pair(4)?, bench.pair(64)?];
-    let (memory, extent) = block(&bench)?;
+    let block = Block::new(&bench)?;
     for round in 0..500u64 {
         let pair = &mut pairs[(round % 2) as usize];
-        fill(memory.view(), round);
-        bench.transfer(pair, OpCode::Write, round, &extent)?;
-        memory.view().fill(0xEE);
-        bench.transfer(pair, OpCode::Read, round, &extent)?;
-        holds(memory.view(), round)?;
+        fill(block.view(), round);
+        bench.transfer(pair, OpCode::Write, round, &block.extent)?;
+        block.view().fill(0xEE);
+        bench.transfer(pair, OpCode::Read, round, &block.extent)?;
+        holds(block.view(), round)?;
     }
     let [mut first, second] = pairs;
     bench.controller.delete_queue_pair(&mut first)?;
@@ -86,11 +97,10 @@ pub(super) fn twins(special: &Special) -> Verdict {
     let (identity, other) = (identity?, other?);
     ensure(identity == other && identity.uuid.is_some(), || format!("{identity:?} and {other:?}"))?;
     let (mut writes, mut reads) = (first.pair(8)?, second.pair(8)?);
-    let (from, extent) = block(&first)?;
+    let (from, to) = (Block::new(&first)?, Block::new(&second)?);
     fill(from.view(), 7);
-    first.transfer(&mut writes, OpCode::Write, 9, &extent)?;
-    let (to, extent) = block(&second)?;
-    second.transfer(&mut reads, OpCode::Read, 9, &extent)?;
+    first.transfer(&mut writes, OpCode::Write, 9, &from.extent)?;
+    second.transfer(&mut reads, OpCode::Read, 9, &to.extent)?;
     holds(to.view(), 7)?;
     first.finish(writes)?;
     second.finish(reads)
