@@ -271,7 +271,7 @@ impl<T: Copy + Default> QueuePair<T> {
     pub fn poll(&mut self, most: usize, complete: impl FnMut(Completion<T>)) -> usize {
         let mut completions = self.completions(most);
         completions.by_ref().for_each(complete);
-        completions.ended
+        completions.ended()
     }
 
     /// Up to `most` completions, one after the other; the device is told of the freed places when they are dropped.
@@ -379,6 +379,7 @@ pub struct Completions<'a, T: Copy + Default> {
 
 impl<T: Copy + Default> Completions<'_, T> {
     /// How many commands have ended so far.
+    #[inline]
     pub fn ended(&self) -> usize {
         self.ended
     }

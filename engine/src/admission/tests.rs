@@ -72,6 +72,31 @@ fn what_is_right_is_admitted_at_its_place() {
     assert!(admit(Request { source: 0x5_0000, opcode: OpCode::Write, ..GOOD }).is_ok(), "writing what they may read");
 }
 
+/// What is right, and plain, needs no second look; what is not gets one.
+#[test]
+fn what_is_plain_is_admitted_at_first_sight() {
+    let (segments, regions) = (segments(), regions());
+    let at_first_sight = |request| Plain::new(&segments, &regions).transfer(&request).map(Work::Transfer);
+    for request in [
+        GOOD,
+        Request { opcode: OpCode::Write, ..GOOD },
+        Request { target_id: SegmentId(2), ..GOOD },
+        Request { target_id: SegmentId(3), target_offset: 15 * 512, length: 512, source: 0x1_7e00, ..GOOD },
+    ] {
+        assert_eq!(at_first_sight(request), Some(admit(&request, &segments, &regions).unwrap()), "{request:?}");
+    }
+    for request in [
+        Request { target_id: SegmentId(2), opcode: OpCode::Write, ..GOOD },
+        Request { target_offset: 16 * 4096, ..GOOD },
+        // Each is off by as much as the other.
+        Request { target_offset: 100, length: 4096 + 100, ..GOOD },
+        Request { target_offset: 100, length: 4096 - 100, ..GOOD },
+    ] {
+        assert_eq!(at_first_sight(request), None, "{request:?}");
+        assert!(admit(&request, &segments, &regions).is_err(), "{request:?}");
+    }
+}
+
 /// Which argument, its value, and what it should be.
 #[test]
 fn each_mistake_of_a_caller_is_named_with_its_value() {
@@ -109,6 +134,15 @@ fn each_mistake_of_a_caller_is_named_with_its_value() {
         (
             Request { target_id: SegmentId(2), opcode: OpCode::Write, ..GOOD },
             "the segment is open for reading only; a file that exists is opened for writing by 'overwrite' in its URI",
+        ),
+        (
+            Request { target_id: SegmentId(2), opcode: OpCode::Write, source: 0x1_0002, ..GOOD },
+            "the segment is open for reading only; a file that exists is opened for writing by 'overwrite' in its URI",
+        ),
+        (Request { target_id: SegmentId(2), source: 0x1_0002, ..GOOD }, "source 0x10002 must be a multiple of 4"),
+        (
+            Request { target_offset: 100, length: 4096 + 100, ..GOOD },
+            "length 4196 must be a multiple of the block of 4096 bytes, and not 0",
         ),
         (Request { source: 0x1_0002, ..GOOD }, "source 0x10002 must be a multiple of 4"),
         (Request { source: u64::MAX, ..GOOD }, "source 0xffffffffffffffff must be a multiple of 4"),
@@ -293,6 +327,12 @@ fn ranges_are_held_to_the_same_rules() {
         range(Operation::Zeroes, 1, 512, 4096,),
         Ok(Work::Spread(Spread { head, lanes, offset: 512, memory: 0, length: 4096 }))
     );
+    let on = |lanes: &[u8], offset, length| {
+        let lanes = lanes.iter().copied().collect::<LaneSet>();
+        Ok(Work::Spread(Spread { head, lanes, offset, memory: 0, length }))
+    };
+    assert_eq!(range(Operation::Zeroes, 1, 1024, 1024), on(&[1], 1024, 1024), "a chunk");
+    assert_eq!(range(Operation::Zeroes, 1, 5 * 1024 - 512, 1024), on(&[1, 2], 5 * 1024 - 512, 1024), "around an edge");
     assert!(range(Operation::Deallocate, 3, 512, 512).is_ok());
     for (segment, offset, length, message) in [
         (0, 0, 512, "target_id 0 is no open segment"),

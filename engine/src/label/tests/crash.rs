@@ -3,7 +3,7 @@
 use super::rig::{BLOCK, DATA, Rig, segment, survives};
 use crate::blocks::memory::MemoryBlocks;
 use crate::label::stripe::{self, Member, NewSet};
-use crate::label::{Label, Owner};
+use crate::label::{Durability, Label, Owner};
 use uuid::Uuid;
 
 /// Two segments with a hole between them, and all four slots written.
@@ -88,6 +88,11 @@ fn a_segment_is_renamed() {
 }
 
 #[test]
+fn a_segment_is_made_durable_otherwise() {
+    of_one(|label, device| label.set_durability(device, "a", Durability::Fua).unwrap());
+}
+
+#[test]
 fn a_segment_is_deleted() {
     of_one(|label, device| label.delete_segment(device, "b").unwrap());
 }
@@ -128,6 +133,11 @@ fn a_set_shrinks() {
 #[test]
 fn a_set_is_renamed() {
     of_set(|members, set| stripe::rename(members, set, "renamed").unwrap());
+}
+
+#[test]
+fn a_set_is_made_durable_otherwise() {
+    of_set(|members, set| stripe::set_durability(members, set, Durability::Fua).unwrap());
 }
 
 #[test]

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::rig::{BLOCK, Promise, Rig, State, segment};
 use crate::blocks::memory::Torn;
+use crate::label::Durability;
 use crate::label::stripe::{self, NewSet};
 
 /// What is done; names and sizes are small, so that they meet.
@@ -12,10 +13,12 @@ enum Change {
     Create { device: usize, name: u8, blocks: u64 },
     Resize { device: usize, name: u8, blocks: u64 },
     Rename { device: usize, name: u8, to: u8 },
+    MakeDurable { device: usize, name: u8, how: Durability },
     Delete { device: usize, name: u8 },
     CreateSet { name: u8, chunks: u64, chunk: u64 },
     ResizeSet { chunks: u64 },
     RenameSet { to: u8 },
+    MakeSetDurable { how: Durability },
     DeleteSet,
 }
 
@@ -24,14 +27,17 @@ type Cut = Option<(u64, u64, u64)>;
 
 fn change() -> impl Strategy<Value = Change> {
     let (device, name, blocks) = (0..2_usize, 0..4_u8, 0..9_u64);
+    let how = prop::sample::select(vec![Durability::None, Durability::Fua, Durability::Flush]);
     prop_oneof![
         3 => (device.clone(), name.clone(), blocks.clone()).prop_map(|(device, name, blocks)| Change::Create { device, name, blocks }),
         3 => (device.clone(), name.clone(), blocks.clone()).prop_map(|(device, name, blocks)| Change::Resize { device, name, blocks }),
         1 => (device.clone(), name.clone(), name.clone()).prop_map(|(device, name, to)| Change::Rename { device, name, to }),
+        1 => (device.clone(), name.clone(), how.clone()).prop_map(|(device, name, how)| Change::MakeDurable { device, name, how }),
         2 => (device, name.clone()).prop_map(|(device, name)| Change::Delete { device, name }),
         2 => (name.clone(), blocks.clone(), 1..3_u64).prop_map(|(name, chunks, chunk)| Change::CreateSet { name, chunks, chunk }),
         2 => blocks.prop_map(|chunks| Change::ResizeSet { chunks }),
         1 => name.prop_map(|to| Change::RenameSet { to }),
+        1 => how.prop_map(|how| Change::MakeSetDurable { how }),
         1 => Just(Change::DeleteSet),
     ]
 }
@@ -54,6 +60,9 @@ fn make(rig: &mut Rig, change: &Change) -> bool {
         Change::Rename { device, name, to } => {
             rig.change(device, |label, device| label.rename_segment(device, &called(name), &called(to))).is_ok()
         }
+        Change::MakeDurable { device, name, how } => {
+            rig.change(device, |label, device| label.set_durability(device, &called(name), how)).is_ok()
+        }
         Change::Delete { device, name } => {
             rig.change(device, |label, device| label.delete_segment(device, &called(name))).is_ok()
         }
@@ -64,6 +73,7 @@ fn make(rig: &mut Rig, change: &Change) -> bool {
         }
         Change::ResizeSet { chunks } => rig.members(|members| stripe::resize(members, uuid, chunks * chunk)).is_ok(),
         Change::RenameSet { to } => rig.members(|members| stripe::rename(members, uuid, &called(to))).is_ok(),
+        Change::MakeSetDurable { how } => rig.members(|members| stripe::set_durability(members, uuid, how)).is_ok(),
         Change::DeleteSet => rig.members(|members| stripe::delete(members, uuid)).is_ok(),
     }
 }
