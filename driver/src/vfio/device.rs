@@ -1,9 +1,10 @@
 //! One function that VFIO has given to this process.
 //!
-//! [`VfioDevice`] owns the descriptors of the device and of its group, if that was opened, and every mapping of its BARs. Registers are
-//! read and written by calls on the device's descriptor: of a device that is gone such a call says so, where an access
-//! to mapped memory could be a signal. Once it is [cut off](VfioDevice::cut_off) the descriptors are closed, nothing
-//! of the device reaches memory, and its mappings lead nowhere; what it was is forgotten, and sysfs is not asked again.
+//! [`VfioDevice`] owns the descriptors of the device and of its group, if that was opened, and every mapping of its BARs.
+//! Registers are read and written by calls on the device's descriptor: of a device that is gone such a call says so,
+//! where an access to mapped memory could be a signal. Once it is [cut off](VfioDevice::cut_off) the descriptors are
+//! closed, nothing of the device reaches memory, and its mappings lead nowhere; what it was is forgotten, and sysfs is
+//! not asked again.
 
 use std::fs::File;
 use std::io;

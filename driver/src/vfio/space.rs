@@ -42,8 +42,7 @@ pub(super) trait Container: Send + Sync {
     fn detach(&self, member: &File) -> io::Result<()>;
 }
 
-/// A container of type 1.
-
+// A container of type 1.
 impl Container for File {
     unsafe fn map(&self, range: IovaRange, memory: NonNull<u8>, access: Access) -> io::Result<()> {
         let flags = [(Access::DEVICE_READS, VFIO_DMA_MAP_FLAG_READ), (Access::DEVICE_WRITES, VFIO_DMA_MAP_FLAG_WRITE)];

@@ -147,7 +147,9 @@ mod tests {
         assert!(message("pci:").contains("'' is no PCI address: write domain:bus:device.function"));
         assert!(message("pci:nvme0").contains("'nvme0' is no PCI address"));
         assert!(message("pci:04:00.0,way=uio").contains("way=uio: write type1 or iommufd"));
-        assert!(message("pci:04:00.0,way").contains("a PCI function has no setting 'way': it has overwrite and way=type1"));
+        assert!(
+            message("pci:04:00.0,way").contains("a PCI function has no setting 'way': it has overwrite and way=type1")
+        );
         assert!(message("pci:04:00.0,overwrite=yes").contains("no setting 'overwrite=yes'"));
         assert!(message("pci:04:00.0,overwrite,overwrite").contains("'overwrite' stands twice"));
         assert!(message("pci:04:00.0,way=type1,way=iommufd").contains("'way' stands twice"));

@@ -105,6 +105,7 @@ impl Given {
                 sysfs: sysfs.clone(),
                 settings,
                 controller: plain[0],
+                second: plain[1],
                 memory: memory.address,
                 bar: SHARED_MEMORY.2,
                 pulled: pulled[0],

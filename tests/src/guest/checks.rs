@@ -18,6 +18,7 @@ use tentpeg_driver::spec::command::Sqe;
 use tentpeg_driver::vfio::{self, BarMemory, VfioDevice, VfioFunction, Way};
 use tentpeg_engine::OpCode;
 
+use super::by_uri::by_uri;
 use super::system::{Settings, set_option};
 use super::tier::open_function;
 use crate::device_tests::bench::{bytes_hold, fill, holds};
@@ -43,6 +44,8 @@ pub struct Functions {
     pub settings: Settings,
     /// A controller with blocks of 512 bytes whose first namespace has room for the BAR twice.
     pub controller: PciAddress,
+    /// Another controller.
+    pub second: PciAddress,
     /// A function with memory at a BAR.
     pub memory: PciAddress,
     /// That BAR.
@@ -53,7 +56,8 @@ pub struct Functions {
 
 /// All checks.
 pub fn list(functions: &Functions) -> Vec<DeviceTest> {
-    let checks: [(&str, Check); 10] = [
+    let checks: [(&str, Check); 11] = [
+        ("an engine of two controllers is opened by their URIs", by_uri),
         ("as many bytes of addresses as the IOMMU translates", addresses),
         ("another function's memory is written from and read into, whole", whole_bar),
         ("transfers into another function's memory start at every 512 bytes of a page", every_offset),

@@ -8,6 +8,7 @@
 //! what QEMU's controller has beside plain blocks ([`features`]).
 
 pub mod archive;
+mod by_uri;
 pub mod checks;
 pub mod drives;
 pub mod features;
