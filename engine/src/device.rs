@@ -7,6 +7,7 @@
 
 mod error;
 mod file_store;
+mod function;
 mod held;
 mod info;
 mod model;
@@ -16,7 +17,8 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use tentpeg_driver::bus::Function;
-use tentpeg_driver::controller::{Controller, ControllerError, Namespace};
+use tentpeg_driver::controller::quirks::PciId;
+use tentpeg_driver::controller::{Controller, ControllerConfig, ControllerError, Namespace};
 use tentpeg_driver::dma::DmaSpace;
 use tentpeg_driver::model::{Model, ModelError, SoftwareIommu};
 use tentpeg_driver::queue::QueuePair;
@@ -36,7 +38,7 @@ use crate::ownership::Ownership;
 use crate::ownership::lock::{Lock, store_in_use};
 use crate::ownership::reservation::{Reservation, ReservationError};
 use crate::segment::{DeviceTraits, SegmentLayout};
-use crate::uri::{DeviceUri, StoreUri};
+use crate::uri::{DeviceUri, PciUri, StoreUri};
 
 /// An open device without a lane: its queue pair is idle, and may be lent.
 pub struct Device {
@@ -55,15 +57,18 @@ struct Found {
     moves_data: bool,
     model: Option<Model>,
     created: Option<file_store::Created>,
+    /// Its identifiers, where they are known.
+    pci: Option<PciId>,
 }
 
 impl Device {
     /// Enables the controller, finds the namespace and makes the queue pair.
     fn enable(found: Found, blank: bool, config: &EngineConfig) -> Result<Self, OpenError> {
-        let Found { name, function, writable, moves_data, model, created } = found;
+        let Found { name, function, writable, moves_data, model, created, pci } = found;
         let failed = |source| OpenError::Controller { device: name.clone(), source };
         let clock = Clock::new(&function);
-        let mut controller = Controller::enable(function, config.controller.clone()).map_err(failed)?;
+        let controller = ControllerConfig { pci: pci.or(config.controller.pci), ..config.controller.clone() };
+        let mut controller = Controller::enable(function, controller).map_err(failed)?;
         let namespaces = controller.namespaces().map_err(failed)?;
         let reason = namespaces.first().and_then(not_served);
         let served = namespaces.into_iter().find(|namespace| not_served(namespace).is_none());
@@ -177,6 +182,7 @@ impl Device {
 pub struct Devices {
     devices: Vec<Device>,
     iommu: Arc<SoftwareIommu>,
+    reach: function::Reach,
     mode: LaneMode,
     config: EngineConfig,
 }
@@ -184,7 +190,8 @@ pub struct Devices {
 impl Devices {
     /// No device yet, for an engine that is run like this.
     pub fn new(mode: LaneMode, config: EngineConfig) -> Self {
-        Self { devices: Vec::new(), iommu: SoftwareIommu::new(), mode, config }
+        let reach = function::Reach::default();
+        Self { devices: Vec::new(), iommu: SoftwareIommu::new(), reach, mode, config }
     }
 
     /// Opens what `uri` names. Its number, by which layouts name it: they count from 0.
@@ -200,20 +207,42 @@ impl Devices {
     /// # Errors
     /// [`OpenError`].
     pub(crate) fn open_read_only(&mut self, uri: &str) -> Result<usize, OpenError> {
-        let DeviceUri::Model(mut settings) = uri.parse()?;
-        if let StoreUri::File { path, overwrite } = &mut settings.store {
-            if path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-                return Err(FileStoreError::Absent { path: path.clone() }.into());
+        let mut uri = uri.parse()?;
+        match &mut uri {
+            DeviceUri::Model(settings) => {
+                if let StoreUri::File { path, overwrite } = &mut settings.store {
+                    if path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+                        return Err(FileStoreError::Absent { path: path.clone() }.into());
+                    }
+                    *overwrite = false;
+                }
             }
-            *overwrite = false;
+            DeviceUri::Pci(settings) => settings.overwrite = false,
+            DeviceUri::VfioUser(settings) => settings.overwrite = false,
         }
-        let device = self.open_settings(DeviceUri::Model(settings))?;
+        let device = self.open_settings(uri)?;
         self.devices[device].info.writable = false;
         Ok(device)
     }
 
+    /// Opens functions of this machine together, so that they share an address space. Each becomes a device when it is
+    /// opened by its URI.
+    ///
+    /// # Errors
+    /// [`OpenError`]; none of them is open then.
+    pub(crate) fn reach(&mut self, functions: &[PciUri]) -> Result<(), OpenError> {
+        self.reach.open(functions)
+    }
+
     fn open_settings(&mut self, uri: DeviceUri) -> Result<usize, OpenError> {
-        let DeviceUri::Model(settings) = uri;
+        let settings = match uri {
+            DeviceUri::Model(settings) => settings,
+            DeviceUri::Pci(settings) => {
+                let found = self.reach.find(settings)?;
+                return self.take(found, false);
+            }
+            DeviceUri::VfioUser(settings) => return self.take(function::find_behind_socket(&settings)?, false),
+        };
         let found = model::find(&settings, self.mode, &self.iommu).map_err(|error| match error {
             OpenError::Model(ModelError::InUse { path }) => OpenError::Lock(store_in_use(&path)),
             error => error,
@@ -228,7 +257,7 @@ impl Devices {
     /// As [`open`](Self::open); [`OpenError::AddressSpace`] where it does not share that of the devices before it.
     pub fn add(&mut self, function: Arc<dyn Function>, writable: bool) -> Result<usize, OpenError> {
         let name = function.name().to_owned();
-        self.take(Found { name, function, writable, moves_data: true, model: None, created: None }, false)
+        self.take(Found { name, function, writable, moves_data: true, model: None, created: None, pci: None }, false)
     }
 
     fn take(&mut self, found: Found, blank: bool) -> Result<usize, OpenError> {

@@ -65,4 +65,4 @@ pub use memory::{Memory, MemoryError, MemoryInUse};
 pub use opening::{DeviceSource, NotOpened, OpenOptions, Scope, UnalignedReads};
 pub use request::{OpCode, Request, SegmentId, TransferState, TransferStatus};
 pub use segment::{BlockExtent, Durability, LayoutError, MemberLayout, Segment, SegmentLayout};
-pub use uri::{CacheUri, DeviceUri, ModelUri, StoreUri, UriError};
+pub use uri::{CacheUri, DeviceUri, ModelUri, PciUri, StoreUri, UriError, VfioUserUri};

@@ -29,7 +29,7 @@ use crate::engine::{Engine, EngineConfig, LaneMode};
 use crate::label::stripe::SetError;
 use crate::lane::Lane;
 use crate::ownership::lock::LockFolder;
-use crate::uri::{DeviceUri, StoreUri};
+use crate::uri::{DeviceUri, PciUri, StoreUri};
 
 /// A device that is to be opened.
 #[derive(Clone)]
@@ -64,6 +64,15 @@ impl DeviceSource {
             Self::Uri(uri) if read_only => devices.open_read_only(uri),
             Self::Uri(uri) => devices.open(uri),
             Self::Function { function, writable } => devices.add(Arc::clone(function), *writable && !read_only),
+        }
+    }
+
+    /// The function of this machine that it is.
+    fn pci(&self) -> Option<PciUri> {
+        let Self::Uri(uri) = self else { return None };
+        match uri.parse() {
+            Ok(DeviceUri::Pci(settings)) => Some(settings),
+            _ => None,
         }
     }
 
@@ -158,6 +167,7 @@ pub(crate) fn open(sources: Vec<DeviceSource>, options: OpenOptions) -> Result<(
         |first: usize, second: usize| OpenError::Twice { first: names[first].clone(), second: names[second].clone() };
     let mut files = HashMap::new();
     let mut devices = Devices::new(options.lanes, options.config.clone());
+    devices.reach(&sources.iter().filter_map(DeviceSource::pci).collect::<Vec<_>>())?;
     for (number, source) in sources.iter().enumerate() {
         // Whoever comes second would only be told that the file is in use.
         if let Some(first) = source.file().and_then(|file| files.get(&file)) {

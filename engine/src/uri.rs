@@ -1,14 +1,19 @@
-//! What a device is called: `model:size=4GiB,lba=4096`.
+//! What a device is called: `model:size=4GiB,lba=4096`, `pci:0000:04:00.0`, `vfio-user:/run/nvme.socket`.
 //!
-//! A URI is a kind and, after the colon, settings parted by commas. A comma within one is written `\,`, and a backslash
+//! A URI is a kind and, after the colon, settings parted by commas, before which stands where a function is. A comma within one is written `\,`, and a backslash
 //! `\\` (before anything else it may stand alone). This module reads it; [`open`](crate::device) makes
 //! a device of it.
 
+mod function;
+
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use tentpeg_driver::bus::PciAddressError;
 use thiserror::Error;
+
+pub use function::{PciUri, VfioUserUri};
 
 use crate::ByteSize;
 
@@ -20,6 +25,10 @@ const MODEL_SETTINGS: &str = "size, lba, store, path, overwrite, cache, seed, md
 pub enum DeviceUri {
     /// A controller in software, in this process.
     Model(ModelUri),
+    /// A controller of this machine, that VFIO has.
+    Pci(PciUri),
+    /// A controller behind a socket, in another process.
+    VfioUser(VfioUserUri),
 }
 
 /// The settings of a `model:` URI.
@@ -69,8 +78,24 @@ pub enum StoreUri {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum UriError {
     /// It has no kind, or one that is not known.
-    #[error("'{}' names no device: write model: with settings, such as model:size=4GiB,lba=4096", .0.escape_debug())]
+    #[error(
+        "'{}' names no device: write model: with settings, such as model:size=4GiB,lba=4096, pci: with the address of a controller that vfio-pci has, such as pci:0000:04:00.0, or vfio-user: with a socket, such as vfio-user:/run/nvme.socket",
+        .0.escape_debug()
+    )]
     Kind(String),
+    /// An address that is none.
+    #[error(transparent)]
+    Address(PciAddressError),
+    /// A setting that a function does not have.
+    #[error("{of} has no setting '{}': it has {has}", setting.escape_debug())]
+    NotOf {
+        /// What the URI names.
+        of: &'static str,
+        /// What stands there.
+        setting: String,
+        /// What it has.
+        has: &'static str,
+    },
     /// A setting that a model does not have.
     #[error(
         "a model has no setting '{}': it has {MODEL_SETTINGS}{}", name.escape_debug(),
@@ -117,6 +142,8 @@ impl FromStr for DeviceUri {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split_once(':') {
             Some(("model", settings)) => settings.parse().map(Self::Model),
+            Some(("pci", settings)) => settings.parse().map(Self::Pci),
+            Some(("vfio-user", settings)) => settings.parse().map(Self::VfioUser),
             _ => Err(UriError::Kind(text.to_owned())),
         }
     }
@@ -242,6 +269,11 @@ pub(crate) fn whole_blocks(name: &'static str, size: ByteSize, lba: u32) -> Resu
     Ok(())
 }
 
+/// A path as it stands in a URI.
+fn escaped(path: &Path) -> String {
+    path.to_string_lossy().replace('\\', "\\\\").replace(',', "\\,")
+}
+
 /// The parts between commas; `\,` is a comma in a part, and `\\` a backslash. No part for an empty text.
 fn split_at_commas(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
@@ -293,6 +325,8 @@ impl fmt::Display for DeviceUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Model(model) => write!(f, "model:{model}"),
+            Self::Pci(function) => write!(f, "pci:{function}"),
+            Self::VfioUser(function) => write!(f, "vfio-user:{function}"),
         }
     }
 }
@@ -307,7 +341,7 @@ impl fmt::Display for ModelUri {
             StoreUri::Memory => write!(f, ",store=memory")?,
             StoreUri::Null => write!(f, ",store=null")?,
             StoreUri::File { path, overwrite } => {
-                write!(f, ",path={}", path.to_string_lossy().replace('\\', "\\\\").replace(',', "\\,"))?;
+                write!(f, ",path={}", escaped(path))?;
                 if *overwrite {
                     write!(f, ",overwrite")?;
                 }
@@ -326,27 +360,34 @@ mod tests {
 
     use super::*;
 
+    fn model(text: &str) -> ModelUri {
+        match text.parse() {
+            Ok(DeviceUri::Model(model)) => model,
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn message(text: &str) -> String {
         text.parse::<DeviceUri>().unwrap_err().to_string()
     }
 
     #[test]
     fn what_a_device_is_called() {
-        let DeviceUri::Model(plain) = "model:".parse().unwrap();
+        let plain = model("model:");
         assert_eq!((plain.size, plain.lba, plain.store), (None, 4096, StoreUri::Memory));
-        let DeviceUri::Model(file) = "model:path=/a\\,b,size=4GiB,overwrite,lba=512".parse().unwrap();
+        let file = model("model:path=/a\\,b,size=4GiB,overwrite,lba=512");
         assert_eq!(file.size, Some(ByteSize(4 << 30)));
         assert_eq!(file.store, StoreUri::File { path: "/a,b".into(), overwrite: true });
-        let DeviceUri::Model(ends) = r"model:path=a\b\\,mdts=5".parse().unwrap();
+        let ends = model(r"model:path=a\b\\,mdts=5");
         assert_eq!(ends.store, StoreUri::File { path: r"a\b\".into(), overwrite: false });
         assert!(ends.to_string().contains(r"path=a\\b\\,mdts=5"), "{ends}");
         assert_eq!(ends.cache, None);
-        let DeviceUri::Model(cached) = "model:path=a,cache=64KiB".parse().unwrap();
+        let cached = model("model:path=a,cache=64KiB");
         assert_eq!(cached.cache, Some(CacheUri { size: ByteSize(64 << 10), seed: 0 }));
-        let DeviceUri::Model(cached) = "model:seed=7,cache=512,lba=512,path=a".parse().unwrap();
+        let cached = model("model:seed=7,cache=512,lba=512,path=a");
         assert_eq!(cached.cache, Some(CacheUri { size: ByteSize(512), seed: 7 }));
         assert!(cached.to_string().contains("path=a,cache=512B,seed=7"), "{cached}");
-        let DeviceUri::Model(null) = "model:store=null,mdts=5,queues=1".parse().unwrap();
+        let null = model("model:store=null,mdts=5,queues=1");
         assert_eq!((null.store, null.mdts, null.queues), (StoreUri::Null, 5, 1));
     }
 

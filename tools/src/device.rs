@@ -273,9 +273,11 @@ pub fn refuse_to_create(command: &'static str, uri: &str) -> Result<(), DeviceEr
 /// [`DeviceError::Forgets`]; [`DeviceError::Open`]: the URI is wrong.
 pub fn require_lasting(uri: &str) -> Result<(), DeviceError> {
     let parsed: DeviceUri = uri.parse().map_err(OpenError::from)?;
-    match file_of(&parsed) {
-        Some(_) => Ok(()),
-        None => Err(DeviceError::Forgets { uri: uri.to_owned() }),
+    match parsed {
+        DeviceUri::Model(model) if !matches!(model.store, StoreUri::File { .. }) => {
+            Err(DeviceError::Forgets { uri: uri.to_owned() })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -285,7 +287,7 @@ pub fn require_lasting(uri: &str) -> Result<(), DeviceError> {
 /// [`DeviceError::Open`]: the URI is wrong.
 pub fn to_be_created(uri: &str) -> Result<Option<Geometry>, DeviceError> {
     let parsed: DeviceUri = uri.parse().map_err(OpenError::from)?;
-    let DeviceUri::Model(model) = &parsed;
+    let DeviceUri::Model(model) = &parsed else { return Ok(None) };
     Ok(match file_of(&parsed) {
         Some((path, Some(ByteSize(capacity)))) if is_missing(path) => {
             Some(Geometry { block: model.lba.into(), capacity })
@@ -364,7 +366,7 @@ pub struct NotRemoved {
 }
 
 fn file_of(uri: &DeviceUri) -> Option<(&Path, Option<ByteSize>)> {
-    let DeviceUri::Model(model) = uri;
+    let DeviceUri::Model(model) = uri else { return None };
     match &model.store {
         StoreUri::File { path, .. } => Some((path, model.size)),
         StoreUri::Memory | StoreUri::Null => None,

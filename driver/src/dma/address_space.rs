@@ -57,6 +57,14 @@ pub enum MapError {
         /// The range to be mapped.
         range: IovaRange,
     },
+    /// The kernel does not take memory of another device by what it is mapped as here.
+    #[error(
+        "cannot map {range}: the kernel refuses memory of another device by its mapping in this process, as iommufd does: open the functions through type 1 (module vfio_iommu_type1), or have a kernel from Linux 6.19 on whose driver exports it as a dma-buf that iommufd knows"
+    )]
+    DeviceMemory {
+        /// The range to be mapped.
+        range: IovaRange,
+    },
     /// The functions that shared the space have left it.
     #[error("cannot map {range}: no function is in the address space any more")]
     Detached {
@@ -163,6 +171,11 @@ impl DmaSpace {
     /// A space over `translation` that gives out IOVAs of `iovas`.
     pub fn new(translation: Arc<dyn AddressSpace>, iovas: IovaAllocator) -> Arc<Self> {
         Arc::new(Self { translation, iovas: Mutex::new(iovas) })
+    }
+
+    /// Bytes of IOVAs that no region has, in all: what the IOMMU can translate, less what is in use or retired.
+    pub fn free_iovas(&self) -> u64 {
+        self.iovas.lock().unwrap_or_else(PoisonError::into_inner).free_bytes()
     }
 
     /// The smallest unit of a mapping in bytes.

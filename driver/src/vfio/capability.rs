@@ -163,6 +163,13 @@ impl IommuInfo {
     }
 }
 
+impl IommuInfo {
+    /// Of an address space without a limit of mappings: ranges from first to last address.
+    pub(super) fn of_ranges(ranges: &[(u64, u64)], page_size: u64) -> Self {
+        Self { page_size, apertures: apertures(ranges, page_size), mappings_left: None }
+    }
+}
+
 /// Ranges from first to last address, as whole pages above [`FIRST_IOVA`]. The last page of the 64-bit space is left
 /// out: its end is no address.
 fn apertures(ranges: &[(u64, u64)], page_size: u64) -> Vec<IovaRange> {

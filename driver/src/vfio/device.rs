@@ -1,9 +1,10 @@
 //! One function that VFIO has given to this process.
 //!
-//! [`VfioDevice`] owns the descriptors of the device and of its group, and every mapping of its BARs. Registers are
-//! read and written by calls on the device's descriptor: of a device that is gone such a call says so, where an access
-//! to mapped memory could be a signal. Once it is [cut off](VfioDevice::cut_off) the descriptors are closed, nothing
-//! of the device reaches memory, and its mappings lead nowhere; what it was is forgotten, and sysfs is not asked again.
+//! [`VfioDevice`] owns the descriptors of the device and of its group, if that was opened, and every mapping of its BARs.
+//! Registers are read and written by calls on the device's descriptor: of a device that is gone such a call says so,
+//! where an access to mapped memory could be a signal. Once it is [cut off](VfioDevice::cut_off) the descriptors are
+//! closed, nothing of the device reaches memory, and its mappings lead nowhere; what it was is forgotten, and sysfs is
+//! not asked again.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +23,7 @@ use super::bar::BarMemory;
 use super::capability::{Area, RegionInfo};
 use super::event::Event;
 use super::mapping::Mapping;
-use super::space::ContainerSpace;
+use super::space::Members;
 use super::{VfioError, ioctl};
 use crate::bus::{BusError, PciFunction};
 use crate::dma::DmaSpace;
@@ -40,10 +41,11 @@ const BUS_MASTER_ENABLE: u16 = 1 << 2;
 const RESET_TRIES: u32 = 20;
 const RESET_PAUSE: Duration = Duration::from_millis(5);
 
-/// What is open while the function is ours. Closed in this order.
+/// What is open while the function is ours.
 struct Open {
     device: File,
-    group: File,
+    /// Its group, where it was opened through that.
+    group: Option<File>,
 }
 
 /// One function of this machine, open through VFIO.
@@ -53,6 +55,8 @@ pub struct VfioDevice {
     bars: Vec<RegionInfo>,
     config: RegionInfo,
     has_reset: bool,
+    /// Whether it was opened by a device file of its own.
+    by_file: bool,
     open: RwLock<Option<Open>>,
     /// Held while a register of configuration space is changed.
     changing: Mutex<()>,
@@ -62,16 +66,16 @@ pub struct VfioDevice {
     removal_requested: AtomicBool,
     errors: Event,
     dma: Arc<DmaSpace>,
-    space: Arc<ContainerSpace>,
+    space: Arc<dyn Members>,
 }
 
 impl VfioDevice {
     pub(super) fn new(
         function: PciFunction,
         device: File,
-        group: File,
+        group: Option<File>,
         dma: Arc<DmaSpace>,
-        space: Arc<ContainerSpace>,
+        space: Arc<dyn Members>,
     ) -> Result<Self, VfioError> {
         let name = function.address.to_string();
         let failed = |step| {
@@ -95,6 +99,7 @@ impl VfioDevice {
         }
         let opened = Self {
             has_reset: info.flags & VFIO_DEVICE_FLAGS_RESET != 0,
+            by_file: group.is_none(),
             name,
             function,
             bars,
@@ -140,7 +145,11 @@ impl VfioDevice {
         if len == 0 || !region.is_some_and(|region| region.areas.contains(&whole)) {
             return Err(no_bar());
         }
-        Ok(BarMemory::new(self.map(bar, whole)?))
+        let mapping = self.map(bar, whole)?;
+        // Type 1 needs none. A kernel that exports none may still be asked to map the BAR as it is.
+        let export = |device: &File| Ok(ioctl::iommufd::export_dma_buf(device, bar, len).ok());
+        let dma_buf = if self.by_file { self.on_device("export its BAR", export)? } else { None };
+        Ok(BarMemory::new(mapping, dma_buf))
     }
 
     /// Has the kernel turn the first `count` MSI-X interrupts into events; those of before are gone. 0 switches
@@ -181,7 +190,7 @@ impl VfioDevice {
         self.removal.as_fd()
     }
 
-    /// Gives the device up for ever: closes it and takes its group out of the address space. Needs nothing from the
+    /// Gives the device up for ever: closes it and takes it, or its group, out of the address space. Needs nothing from the
     /// device. When this returns nothing of it reaches memory, and every mapping of its BARs leads to ordinary memory
     /// that nobody sees.
     pub fn cut_off(&self) {
@@ -194,8 +203,14 @@ impl VfioDevice {
             // One that stays makes the kernel refuse the detach below, for which there is another way.
             let _ = mapping.revoke();
         }
-        drop(device);
-        self.space.detach(&group);
+        match group {
+            // The kernel lets a group go once its devices are closed.
+            Some(group) => {
+                drop(device);
+                self.space.detach(&group);
+            }
+            None => self.space.detach(&device),
+        }
     }
 
     /// BAR 0.

@@ -1,7 +1,7 @@
 //! Why a function was not opened, or did not do what it was asked for.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
@@ -64,7 +64,7 @@ pub enum VfioError {
         others: Vec<(PciAddress, String)>,
     },
     /// Host: a file of VFIO cannot be opened.
-    #[error("cannot open {}: {source}{}", path.display(), open_remedy(source))]
+    #[error("cannot open {}: {source}{}", path.display(), open_remedy(path, source))]
     Open {
         /// The file.
         path: PathBuf,
@@ -73,9 +73,19 @@ pub enum VfioError {
     },
     /// Host: the IOMMU does not remap interrupts, so the device could forge one.
     #[error(
-        "the kernel refuses {address}, as its IOMMU does not remap interrupts and the device could forge one: switch interrupt remapping on in the firmware, or accept the risk by the option allow_unsafe_interrupts=1 of the module vfio_iommu_type1"
+        "the kernel refuses {address}, as its IOMMU does not remap interrupts and the device could forge one: switch interrupt remapping on in the firmware, or accept the risk by the option allow_unsafe_interrupts=1 of the module {module}"
     )]
     UnsafeInterrupts {
+        /// The function.
+        address: PciAddress,
+        /// The module of the kernel that has the option.
+        module: &'static str,
+    },
+    /// Host: the kernel makes no device file of the function.
+    #[error(
+        "{address} has no device file below /dev/vfio/devices: the kernel has them from Linux 6.6 on, with CONFIG_VFIO_DEVICE_CDEV: open it through type 1"
+    )]
+    NoDeviceFile {
         /// The function.
         address: PciAddress,
     },
@@ -135,8 +145,11 @@ fn list(others: &[(PciAddress, String)]) -> String {
 }
 
 /// What helps where a file of VFIO cannot be opened.
-fn open_remedy(error: &io::Error) -> &'static str {
+fn open_remedy(path: &Path, error: &io::Error) -> &'static str {
     match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV) if path.ends_with("dev/iommu") => {
+            ": load the module iommufd, or, if the kernel has none, use type 1"
+        }
         Some(libc::ENOENT | libc::ENODEV) => ": load the modules vfio-pci and vfio_iommu_type1",
         Some(libc::EACCES | libc::EPERM) => ": run as root, or make this user the owner of the file",
         Some(libc::EBUSY) => ": another process has it open, and only one may",
@@ -167,6 +180,8 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_opened_says_what_helps() {
+        let iommufd = VfioError::Open { path: "/dev/iommu".into(), source: io::Error::from_raw_os_error(libc::ENOENT) };
+        assert!(iommufd.to_string().contains("load the module iommufd"), "{iommufd}");
         for (errno, remedy) in [
             (libc::ENOENT, "load the modules"),
             (libc::EACCES, "run as root"),

@@ -3,6 +3,8 @@
 //! Layouts and constants are those of `vfio-bindings`; what the kernel answers is handed back as it is, and read
 //! elsewhere. Reads and writes of regions are plain reads and writes of the device's file and need nothing here.
 
+pub(super) mod iommufd;
+
 use std::ffi::{CStr, c_int, c_ulong, c_void};
 use std::fs::File;
 use std::io;

@@ -1,11 +1,12 @@
-//! The address space of a VFIO container: what the IOMMU translates for every function in it.
+//! An address space of the kernel: what the IOMMU translates for every function in it.
 //!
 //! A mapping is made by one call however long it is, and is removed by one call for exactly the same range; the kernel
-//! says how many bytes it has removed, and that is checked. When the last group has left the container the kernel has
-//! removed every mapping by itself.
+//! says how many bytes it has removed, and that is checked. When the last group has left a container of type 1 the
+//! kernel has removed every mapping by itself.
 
 use std::fs::File;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::{PoisonError, RwLock};
 
@@ -15,18 +16,37 @@ use super::capability::IommuInfo;
 use super::ioctl;
 use crate::dma::{Access, AddressSpace, IovaRange, MapError};
 
-/// The kernel's side of a container.
+/// The kernel's side of an address space.
 pub(super) trait Container: Send + Sync {
     /// # Safety
     /// As [`AddressSpace::map`].
-    unsafe fn map(&self, range: IovaRange, memory: NonNull<u8>, flags: u32) -> io::Result<()>;
+    unsafe fn map(&self, range: IovaRange, memory: NonNull<u8>, access: Access) -> io::Result<()>;
+
+    /// # Safety
+    /// As [`AddressSpace::map_file`].
+    unsafe fn map_file(
+        &self,
+        range: IovaRange,
+        memory: NonNull<u8>,
+        file: (BorrowedFd<'_>, u64),
+        access: Access,
+    ) -> io::Result<()> {
+        let _ = file;
+        // SAFETY: the caller's promise is more than what is asked for.
+        unsafe { self.map(range, memory, access) }
+    }
+
     fn unmap(&self, range: IovaRange) -> io::Result<u64>;
     fn unmap_all(&self) -> io::Result<()>;
-    fn detach(&self, group: &File) -> io::Result<()>;
+    /// Takes a member out: a group, by its file, or a device by its own.
+    fn detach(&self, member: &File) -> io::Result<()>;
 }
 
+// A container of type 1.
 impl Container for File {
-    unsafe fn map(&self, range: IovaRange, memory: NonNull<u8>, flags: u32) -> io::Result<()> {
+    unsafe fn map(&self, range: IovaRange, memory: NonNull<u8>, access: Access) -> io::Result<()> {
+        let flags = [(Access::DEVICE_READS, VFIO_DMA_MAP_FLAG_READ), (Access::DEVICE_WRITES, VFIO_DMA_MAP_FLAG_WRITE)];
+        let flags = flags.into_iter().filter(|(bit, _)| access.contains(*bit)).fold(0, |flags, (_, flag)| flags | flag);
         // SAFETY: the caller's promise is passed on as it is.
         unsafe { ioctl::map_dma(self, range.start().get(), range.len(), memory, flags) }
     }
@@ -44,48 +64,80 @@ impl Container for File {
     }
 }
 
-/// The address space of a container.
-pub(super) struct ContainerSpace<C = File> {
+/// An address space that functions are taken out of.
+pub(super) trait Members: Send + Sync {
+    /// Takes a member out of the space: a group, no device of which is open any more, or a device. When this returns
+    /// nothing of it reaches memory.
+    ///
+    /// The kernel refuses a group of which somebody still holds a device, as a child of this process may that was forked
+    /// and runs no other program. Then every mapping of the space goes instead, for all functions, and none is made
+    /// again: rather no I/O at all than I/O of a device that nobody owns.
+    fn detach(&self, member: &File);
+}
+
+/// The address space that a [`Container`] is.
+pub(super) struct ContainerSpace<C> {
     container: C,
     page_size: u64,
     limit: usize,
-    /// Read while a mapping is made, written while a group leaves, so that none is made behind the back of the other.
+    /// Read while a mapping is made, written while a member leaves, so that none is made behind the back of the other.
     state: RwLock<State>,
 }
 
-/// Who is in the container.
+/// Who is in the space.
 #[derive(Debug, Clone, Copy)]
 struct State {
-    /// Groups that were attached and have not been detached since.
-    groups: usize,
-    /// Whether every mapping was taken away because a group could not be detached.
+    /// Groups or devices that were attached and have not been detached since.
+    members: usize,
+    /// Whether every mapping was taken away because a member could not be detached.
     emptied: bool,
 }
 
 impl State {
-    /// Whether the kernel holds no mapping, and takes none.
+    /// Whether no mapping is for anybody.
     fn is_empty(self) -> bool {
-        self.groups == 0 || self.emptied
+        self.members == 0 || self.emptied
     }
 }
 
 impl<C: Container> ContainerSpace<C> {
-    /// The space of `container`, which has `groups` groups.
-    pub(super) fn new(container: C, info: &IommuInfo, groups: usize) -> Self {
-        let limit = info.mappings_left.map_or(usize::MAX, |left| left as usize);
-        Self { container, page_size: info.page_size, limit, state: RwLock::new(State { groups, emptied: false }) }
+    /// Makes a mapping of memory that may be mapped, as long as there is somebody to make it for.
+    fn make(
+        &self,
+        range: IovaRange,
+        memory: NonNull<u8>,
+        map: impl FnOnce() -> io::Result<()>,
+    ) -> Result<(), MapError> {
+        let aligned = |value: u64| value.is_multiple_of(self.page_size);
+        if !(aligned(range.start().get()) && aligned(range.len()) && aligned(memory.addr().get() as u64)) {
+            return Err(MapError::Misaligned { range, page_size: self.page_size });
+        }
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        if state.is_empty() {
+            return Err(MapError::Detached { range });
+        }
+        let Err(error) = map() else { return Ok(()) };
+        Err(match error.raw_os_error().unwrap_or_default() {
+            libc::ENOSPC => MapError::EntryLimit { range, limit: self.limit },
+            libc::EEXIST => MapError::Occupied { range, mapped: range },
+            libc::ENOMEM => MapError::LockedMemory { range },
+            libc::EFAULT => MapError::DeviceMemory { range },
+            errno => MapError::Kernel { range, errno },
+        })
     }
 
-    /// Takes a group, no device of which is open any more, out of the space. When this returns nothing of the group
-    /// reaches memory.
-    ///
-    /// The kernel refuses while somebody still holds a device of it, as a child of this process may that was forked
-    /// and runs no other program. Then every mapping of the space goes instead, for all functions, and none is made
-    /// again: rather no I/O at all than I/O of a device that nobody owns.
-    pub(super) fn detach(&self, group: &File) {
+    /// The space of `container`, which has `members` groups or devices.
+    pub(super) fn new(container: C, info: &IommuInfo, members: usize) -> Self {
+        let limit = info.mappings_left.map_or(usize::MAX, |left| left as usize);
+        Self { container, page_size: info.page_size, limit, state: RwLock::new(State { members, emptied: false }) }
+    }
+}
+
+impl<C: Container> Members for ContainerSpace<C> {
+    fn detach(&self, member: &File) {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        if self.container.detach(group).is_ok() {
-            state.groups = state.groups.saturating_sub(1);
+        if self.container.detach(member).is_ok() {
+            state.members = state.members.saturating_sub(1);
             return;
         }
         state.emptied = true;
@@ -100,23 +152,22 @@ impl<C: Container> AddressSpace for ContainerSpace<C> {
     }
 
     unsafe fn map(&self, range: IovaRange, memory: NonNull<u8>, access: Access) -> Result<(), MapError> {
-        let aligned = |value: u64| value.is_multiple_of(self.page_size);
-        if !(aligned(range.start().get()) && aligned(range.len()) && aligned(memory.addr().get() as u64)) {
-            return Err(MapError::Misaligned { range, page_size: self.page_size });
-        }
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        if state.is_empty() {
-            return Err(MapError::Detached { range });
-        }
-        let flags = [(Access::DEVICE_READS, VFIO_DMA_MAP_FLAG_READ), (Access::DEVICE_WRITES, VFIO_DMA_MAP_FLAG_WRITE)];
-        let flags = flags.into_iter().filter(|(bit, _)| access.contains(*bit)).fold(0, |flags, (_, flag)| flags | flag);
-        // SAFETY: the caller's promise is passed on as it is.
-        let Err(error) = (unsafe { self.container.map(range, memory, flags) }) else { return Ok(()) };
-        Err(match error.raw_os_error().unwrap_or_default() {
-            libc::ENOSPC => MapError::EntryLimit { range, limit: self.limit },
-            libc::EEXIST => MapError::Occupied { range, mapped: range },
-            libc::ENOMEM => MapError::LockedMemory { range },
-            errno => MapError::Kernel { range, errno },
+        self.make(range, memory, || {
+            // SAFETY: the caller's promise is passed on as it is.
+            unsafe { self.container.map(range, memory, access) }
+        })
+    }
+
+    unsafe fn map_file(
+        &self,
+        range: IovaRange,
+        memory: NonNull<u8>,
+        file: (BorrowedFd<'_>, u64),
+        access: Access,
+    ) -> Result<(), MapError> {
+        self.make(range, memory, || {
+            // SAFETY: the caller's promise is passed on as it is.
+            unsafe { self.container.map_file(range, memory, file, access) }
         })
     }
 
@@ -124,10 +175,13 @@ impl<C: Container> AddressSpace for ContainerSpace<C> {
         let state = *self.state.read().unwrap_or_else(PoisonError::into_inner);
         match self.container.unmap(range) {
             Ok(bytes) if bytes == range.len() => Ok(()),
-            // Nothing is left of any mapping: of this one neither.
+            // Nothing is left of any mapping, or nobody whom it would be for.
             _ if state.is_empty() => Ok(()),
             Ok(_) => Err(MapError::NotMapped { range }),
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(MapError::NotMapped { range }),
+            // Type 1 says the first of a range that cuts mappings, iommufd either.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => {
+                Err(MapError::NotMapped { range })
+            }
             Err(error) => Err(MapError::Kernel { range, errno: error.raw_os_error().unwrap_or_default() }),
         }
     }

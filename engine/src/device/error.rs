@@ -2,6 +2,8 @@
 
 use tentpeg_driver::controller::ControllerError;
 use tentpeg_driver::model::ModelError;
+use tentpeg_driver::vfio::VfioError;
+use tentpeg_driver::vfio_user::VfioUserError;
 use thiserror::Error;
 
 use super::FileStoreError;
@@ -100,6 +102,30 @@ pub enum OpenError {
     TooManyDevices {
         /// The device.
         device: String,
+    },
+    /// Caller or host: the function of this machine, or its way.
+    #[error("{device}: {source}")]
+    Vfio {
+        /// The device, or the first of those that are opened together.
+        device: String,
+        /// Why.
+        source: VfioError,
+    },
+    /// Caller or host: the server behind a socket.
+    #[error("{device}: {source}")]
+    VfioUser {
+        /// The device.
+        device: String,
+        /// Why.
+        source: VfioUserError,
+    },
+    /// Caller: functions that are to share an address space, by two ways.
+    #[error("{first} and {second} cannot be opened by two ways: write the same way= for all, or none")]
+    Ways {
+        /// A device.
+        first: String,
+        /// Another.
+        second: String,
     },
     /// Caller or host: the device's memory accesses do not go through the address space of those before it.
     #[error("{device} cannot join the address space of the devices that are open already: memory would have two IOVAs")]

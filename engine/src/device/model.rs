@@ -25,7 +25,7 @@ pub(super) fn find(settings: &ModelUri, lane: LaneMode, iommu: &Arc<SoftwareIomm
         LaneMode::CallerDriven => Drive::Stepped,
     };
     let model = Model::new(config, drive, iommu)?;
-    Ok(Found { name, function: model.function(), writable, moves_data, model: Some(model), created })
+    Ok(Found { name, function: model.function(), writable, moves_data, model: Some(model), created, pci: None })
 }
 
 /// A model's settings, and the file that was made for it.

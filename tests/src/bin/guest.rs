@@ -5,10 +5,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use tentpeg_driver::bus::{PciAddress, Sysfs};
-use tentpeg_tests::device_tests::{Ending, Tier, list};
+use tentpeg_tests::device_tests::{DeviceTest, Ending, Tier, list};
+use tentpeg_tests::guest::VfioTier;
 use tentpeg_tests::guest::checks::{self, Functions};
+use tentpeg_tests::guest::drives::{self, PLAIN, SPECIAL};
+use tentpeg_tests::guest::features::{self, Special};
 use tentpeg_tests::guest::report::Writer;
-use tentpeg_tests::guest::{VfioTier, system};
+use tentpeg_tests::guest::system::{self, Settings};
 use tentpeg_tools::bind::Plan;
 
 /// QEMU's device of shared memory, whose memory is BAR 2.
@@ -29,35 +32,85 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Ending> {
     system::mount_all()?;
     system::load_modules(Path::new("/modules"))?;
+    let settings = Settings::read()?;
     let report: File = OpenOptions::new().write(true).open("/dev/ttyS1")?;
     let mut report = Writer::new(report);
-    let prepared = prepare();
-    report.verdict("controllers and memory are given to VFIO", &prepared.as_ref().map(|_| ()).map_err(Clone::clone))?;
-    if let Ok((tier, functions)) = prepared {
-        for test in list().iter().chain(&checks::list(&functions)) {
-            println!("{}: {}", tier.name(), test.name);
-            report.verdict(&test.name, &test.run(&tier))?;
+    let tests = if settings.iommu.remaps_interrupts { all(settings) } else { without_remapping(settings) };
+    let given = match settings.iommu.remaps_interrupts {
+        true => "controllers and memory are given to VFIO",
+        false => "controllers and memory are given to VFIO without interrupt remapping",
+    };
+    report.verdict(given, &tests.as_ref().map(|_| ()).map_err(Clone::clone))?;
+    if let Ok((name, tier, tests)) = tests {
+        for test in &tests {
+            println!("{name}: {}", test.name);
+            report.verdict(&test.name, &test.run(&*tier))?;
         }
     }
     Ok(report.done()?)
 }
 
-/// Gives every function that is ours to VFIO, and sees what the controllers are.
-fn prepare() -> Result<(VfioTier, Functions), Ending> {
-    let sysfs = Sysfs::system();
-    let mut controllers: Vec<PciAddress> = Vec::new();
-    for function in sysfs.nvme_functions()? {
-        Plan::bind(&sysfs, function.address)?.run(&sysfs)?;
-        controllers.push(function.address);
+/// A tier, what to call it, and its tests.
+type Tests = (String, Box<dyn Tier>, Vec<DeviceTest>);
+
+/// All tests. What pulls a controller comes last.
+fn all(settings: Settings) -> Result<Tests, Ending> {
+    let given = Given::new(settings)?;
+    let tier = VfioTier::new(given.sysfs.clone(), &given.plain, settings.way)?;
+    let special = Special::new(given.sysfs.clone(), settings.way, &given.special)?;
+    let tests = list().into_iter().chain(features::list(&special)).chain(checks::list(&given.functions)).collect();
+    Ok((tier.name().to_owned(), Box::new(tier), tests))
+}
+
+/// Those that begin with a refusal.
+fn without_remapping(settings: Settings) -> Result<Tests, Ending> {
+    let given = Given::new(settings)?;
+    // No test of these asks its tier for anything.
+    let tier = VfioTier::new(given.sysfs, &[], settings.way)?;
+    Ok(("no remapping".to_owned(), Box::new(tier), checks::without_remapping(&given.functions)))
+}
+
+/// What was given to VFIO.
+struct Given {
+    sysfs: Sysfs,
+    plain: Vec<PciAddress>,
+    special: Vec<PciAddress>,
+    functions: Functions,
+}
+
+impl Given {
+    /// Gives every function that is ours to VFIO.
+    fn new(settings: Settings) -> Result<Self, Ending> {
+        let sysfs = Sysfs::system();
+        let mut controllers: Vec<PciAddress> = Vec::new();
+        for function in sysfs.nvme_functions()? {
+            Plan::bind(&sysfs, function.address)?.run(&sysfs)?;
+            controllers.push(function.address);
+        }
+        controllers.sort();
+        let is_memory = |ids| ids == (Some(SHARED_MEMORY.0), Some(SHARED_MEMORY.1));
+        let memory = sysfs.functions()?.into_iter().find(|function| is_memory((function.vendor, function.device)));
+        let memory = memory.ok_or_else(|| Ending::Failed("no function with shared memory".to_owned()))?;
+        Plan::take(&sysfs, &memory)?.run(&sysfs)?;
+        let expected = drives::all().count();
+        if controllers.len() != expected {
+            return Err(Ending::Failed(format!("{} controllers, {expected} would be right", controllers.len())));
+        }
+        let (plain, rest) = controllers.split_at(PLAIN.len());
+        let (special, pulled) = rest.split_at(SPECIAL.len());
+        Ok(Self {
+            plain: plain.to_vec(),
+            special: special.to_vec(),
+            functions: Functions {
+                sysfs: sysfs.clone(),
+                settings,
+                controller: plain[0],
+                second: plain[1],
+                memory: memory.address,
+                bar: SHARED_MEMORY.2,
+                pulled: pulled[0],
+            },
+            sysfs,
+        })
     }
-    let memory = sysfs
-        .functions()?
-        .into_iter()
-        .find(|function| (function.vendor, function.device) == (Some(SHARED_MEMORY.0), Some(SHARED_MEMORY.1)));
-    let memory = memory.ok_or_else(|| Ending::Failed("no function with shared memory".to_owned()))?;
-    Plan::take(&sysfs, &memory)?.run(&sysfs)?;
-    let controller = *controllers.first().ok_or_else(|| Ending::Failed("no controller".to_owned()))?;
-    let tier = VfioTier::new(sysfs.clone(), &controllers)?;
-    let pulled = *controllers.last().ok_or_else(|| Ending::Failed("no controller".to_owned()))?;
-    Ok((tier, Functions { sysfs, controller, memory: memory.address, bar: SHARED_MEMORY.2, pulled }))
 }

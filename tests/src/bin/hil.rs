@@ -3,17 +3,21 @@
 
 use std::error::Error;
 use std::fs::{self, File};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
+use tentpeg_driver::vfio::Way;
 use tentpeg_engine::ByteSize;
 use tentpeg_tests::device_tests::{Ending, ModelTier, Tier, Verdict, list, word};
 use tentpeg_tests::guest::archive::Archive;
 use tentpeg_tests::guest::checks::{FROM_BAR, INTO_BAR, file_holds};
-use tentpeg_tests::guest::machine::{Drive, Machine};
+use tentpeg_tests::guest::drives;
+use tentpeg_tests::guest::machine::{Machine, image};
 use tentpeg_tests::guest::report;
+use tentpeg_tests::guest::system::{Iommu, Settings};
 
 /// Runs the device tests on the model and in a guest.
 #[derive(Parser)]
@@ -21,9 +25,13 @@ struct Args {
     /// The guest's kernel
     #[arg(long)]
     kernel: PathBuf,
-    /// A folder with the kernel's modules for VFIO, and a file `order` that names them in the order of loading
+    /// A folder with the kernel's modules for VFIO, and a file `order` that names them in the order of loading; none
+    /// where the kernel has them built in
     #[arg(long)]
-    modules: PathBuf,
+    modules: Option<PathBuf>,
+    /// By what the guest opens functions
+    #[arg(long, value_enum, default_value_t = Through::Type1)]
+    way: Through,
     /// The program `guest`, linked statically
     #[arg(long)]
     guest: PathBuf,
@@ -38,13 +46,27 @@ struct Args {
     skips: Option<usize>,
 }
 
-/// Controllers of the guest: bytes of a block, and MDTS. The first is used with the memory of the other function; the
-/// last is in a slot of its own. QEMU 7.2 fails commands of more than 1,024 pages, so MDTS is neither 0 nor above 9.
-const DRIVES: [(u32, u8); 5] = [(512, 7), (4096, 9), (512, 1), (512, 5), (4096, 7)];
+/// By what a guest opens functions.
+#[derive(Clone, Copy, ValueEnum)]
+enum Through {
+    /// Groups in a container of type 1
+    #[value(name = "type1")]
+    Type1,
+    /// Device files in an address space of iommufd
+    Iommufd,
+}
+
+impl From<Through> for Way {
+    fn from(through: Through) -> Self {
+        match through {
+            Through::Type1 => Self::Type1,
+            Through::Iommufd => Self::Iommufd,
+        }
+    }
+}
+
 /// Bytes of a controller that has no more to hold than what tests write.
 const DRIVE_BYTES: u64 = 64 << 20;
-/// The name of the guest's tier.
-const GUEST: &str = "guest, type 1";
 
 /// A row of the table: a test, and how it ended on each tier that ran it.
 struct Row {
@@ -65,7 +87,8 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
-    let guest = in_guest(args)?;
+    let mut guest = in_guest(args, Iommu { remaps_interrupts: true, address_bits: 39 }, look_from_outside)?;
+    guest.extend(in_guest(args, Iommu { remaps_interrupts: false, address_bits: 48 }, |_, _| Ok(Vec::new()))?);
     let models = [ModelTier::stepped(), ModelTier::threaded()];
     let tests = list();
     let mut rows: Vec<Row> = Vec::new();
@@ -77,12 +100,20 @@ fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
     for (test, verdict) in guest.into_iter().filter(|(name, _)| tests.iter().all(|test| test.name != *name)) {
         rows.push(Row { test, endings: vec![None, None, Some(verdict)] });
     }
-    let tiers: Vec<_> = models.iter().map(Tier::name).chain([GUEST]).collect();
+    let guest = format!("guest, {}", Way::from(args.way));
+    let tiers: Vec<_> = models.iter().map(Tier::name).chain([&*guest]).collect();
     Ok(print(&tiers, &rows, args.skips))
 }
 
-/// Runs the guest, then looks at its drive and its memory from outside.
-fn in_guest(args: &Args) -> Result<Vec<(String, Verdict)>, Box<dyn Error>> {
+/// Tests by name, and how each ended.
+type Verdicts = Vec<(String, Verdict)>;
+
+/// Runs a guest with this IOMMU, and then `look`s at what it has left: its first drive, and its memory.
+fn in_guest(
+    args: &Args,
+    iommu: Iommu,
+    look: impl FnOnce(&File, &File) -> io::Result<Verdicts>,
+) -> Result<Verdicts, Box<dyn Error>> {
     let bar_bytes = args.bar.0;
     if !bar_bytes.is_power_of_two() || bar_bytes < 16 << 20 {
         return Err(format!("--bar: {bar_bytes} bytes are no power of two of at least 16 MiB").into());
@@ -93,20 +124,24 @@ fn in_guest(args: &Args) -> Result<Vec<(String, Verdict)>, Box<dyn Error>> {
     for folder in ["dev", "proc", "sys", "tmp"] {
         archive.directory(folder);
     }
-    archive.folder("modules", &args.modules)?;
+    if let Some(modules) = &args.modules {
+        archive.folder("modules", modules)?;
+    }
     archive.program("init", &fs::read(&args.guest)?);
     fs::write(path("initramfs"), archive.finish())?;
-    let mut drives = Vec::new();
-    for (index, (lba_size, mdts)) in DRIVES.into_iter().enumerate() {
-        let image = path(&format!("drive{index}"));
-        let bytes = if index == 0 { 2 * bar_bytes + DRIVE_BYTES } else { DRIVE_BYTES };
-        File::create(&image)?.set_len(bytes)?;
-        drives.push(Drive { image, lba_size, mdts });
+    let drives: Vec<_> = drives::all().collect();
+    for (index, drive) in drives.iter().enumerate() {
+        for nsid in 1..=drive.namespaces.len() {
+            let bytes = if index == 0 { 2 * bar_bytes + DRIVE_BYTES } else { DRIVE_BYTES };
+            File::create(image(work.path(), index, nsid))?.set_len(bytes)?;
+        }
     }
     let machine = Machine {
         kernel: args.kernel.clone(),
+        settings: Settings { way: args.way.into(), iommu },
         initramfs: path("initramfs"),
         drives,
+        images: work.path().to_owned(),
         bar: path("bar"),
         bar_bytes,
         report: path("report"),
@@ -119,20 +154,19 @@ fn in_guest(args: &Args) -> Result<Vec<(String, Verdict)>, Box<dyn Error>> {
         (Err(wrong), Ok(status)) => return Err(format!("{wrong}; QEMU ended with {status}").into()),
         (_, Err(error)) => return Err(error.into()),
     };
-    let drive = File::open(&machine.drives[0].image)?;
-    let bar = File::open(&machine.bar)?;
-    verdicts.extend(
-        [
-            ("the host finds in the drive what came from the memory", file_holds(&drive, 0, bar_bytes, FROM_BAR)),
-            (
-                "the host finds in the drive what came from the guest",
-                file_holds(&drive, bar_bytes, bar_bytes, INTO_BAR),
-            ),
-            ("the host finds in the memory what came from the drive", file_holds(&bar, 0, bar_bytes, INTO_BAR)),
-        ]
-        .map(|(test, verdict)| (test.to_owned(), verdict)),
-    );
+    verdicts.extend(look(&File::open(image(work.path(), 0, 1))?, &File::open(&machine.bar)?)?);
     Ok(verdicts)
+}
+
+/// What must have come from one to the other.
+fn look_from_outside(drive: &File, bar: &File) -> io::Result<Verdicts> {
+    let bar_bytes = bar.metadata()?.len();
+    let checks = [
+        ("the host finds in the drive what came from the memory", file_holds(drive, 0, bar_bytes, FROM_BAR)),
+        ("the host finds in the drive what came from the guest", file_holds(drive, bar_bytes, bar_bytes, INTO_BAR)),
+        ("the host finds in the memory what came from the drive", file_holds(bar, 0, bar_bytes, INTO_BAR)),
+    ];
+    Ok(checks.map(|(test, verdict)| (test.to_owned(), verdict)).into())
 }
 
 /// Prints the table and the reasons. Whether all is well.

@@ -304,6 +304,11 @@ pub(crate) fn fill(view: DmaView<'_>, seed: u64) {
     }
 }
 
+/// What [`fill`] puts into memory of `len` bytes.
+pub(crate) fn bytes_of(seed: u64, len: usize) -> Vec<u8> {
+    (0..len.div_ceil(4) as u32).flat_map(|at| word(seed, at).to_le_bytes()).take(len).collect()
+}
+
 /// Whether memory holds what [`fill`] puts there.
 pub(crate) fn holds(view: DmaView<'_>, seed: u64) -> Verdict {
     let mut found = vec![0; view.len()];

@@ -4,19 +4,22 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use tentpeg_driver::bus::{Function, PciAddress, Sysfs};
 use tentpeg_driver::controller::{Attended, Controller, ControllerConfig};
-use tentpeg_driver::dma::{Access, DmaView, HostMemory, Iova, Region};
+use tentpeg_driver::dma::{Access, Backing, DmaView, HostMemory, Iova, Region};
 use tentpeg_driver::queue::{Extent, QueuePair, ReachEnd};
 use tentpeg_driver::spec::ZeroesBased;
 use tentpeg_driver::spec::command::Sqe;
-use tentpeg_driver::vfio::{self, BarMemory, VfioDevice, VfioFunction};
+use tentpeg_driver::vfio::{self, BarMemory, VfioDevice, VfioFunction, Way};
 use tentpeg_engine::OpCode;
 
+use super::by_uri::by_uri;
+use super::system::{Settings, set_option};
 use super::tier::open_function;
 use crate::device_tests::bench::{bytes_hold, fill, holds};
 use crate::device_tests::{Bench, DeviceTest, Ending, Verdict, ensure};
@@ -37,8 +40,12 @@ pub const INTO_BAR: u64 = 2 << 20;
 pub struct Functions {
     /// The machine.
     pub sysfs: Sysfs,
+    /// By what they are opened, and what the IOMMU is.
+    pub settings: Settings,
     /// A controller with blocks of 512 bytes whose first namespace has room for the BAR twice.
     pub controller: PciAddress,
+    /// Another controller.
+    pub second: PciAddress,
     /// A function with memory at a BAR.
     pub memory: PciAddress,
     /// That BAR.
@@ -49,10 +56,12 @@ pub struct Functions {
 
 /// All checks.
 pub fn list(functions: &Functions) -> Vec<DeviceTest> {
-    type Check = fn(&Functions) -> Verdict;
-    let checks: [(&str, Check); 8] = [
+    let checks: [(&str, Check); 11] = [
+        ("an engine of two controllers is opened by their URIs", by_uri),
+        ("as many bytes of addresses as the IOMMU translates", addresses),
         ("another function's memory is written from and read into, whole", whole_bar),
         ("transfers into another function's memory start at every 512 bytes of a page", every_offset),
+        ("another function's memory without a file: type 1 takes it, iommufd names type 1", bar_without_a_file),
         ("interrupts are events", interrupts),
         ("doorbells are revoked under load", revoked_under_load),
         ("a function that was cut off reaches nothing and is opened again", cut_off),
@@ -60,11 +69,47 @@ pub fn list(functions: &Functions) -> Vec<DeviceTest> {
         ("the kernel asks for a function back under load and gets it", unbound),
         ("a controller is pulled under load", pulled),
     ];
-    let bind = |(name, check): (&str, Check)| {
+    bind(functions, &checks)
+}
+
+/// The checks of a machine whose IOMMU does not remap interrupts.
+pub fn without_remapping(functions: &Functions) -> Vec<DeviceTest> {
+    let checks: [(&str, Check); 3] = [
+        ("without interrupt remapping a function is refused, with the remedy", refused_without_remapping),
+        ("with the unsafe option a function is opened, and moves another's memory", whole_bar),
+        ("as many bytes of addresses as a wider IOMMU translates", addresses),
+    ];
+    bind(functions, &checks)
+}
+
+type Check = fn(&Functions) -> Verdict;
+
+fn bind(functions: &Functions, checks: &[(&str, Check)]) -> Vec<DeviceTest> {
+    let bind = |&(name, check): &(&str, Check)| {
         let functions = functions.clone();
         DeviceTest::new(name, move |_| check(&functions))
     };
-    checks.into_iter().map(bind).collect()
+    checks.iter().map(bind).collect()
+}
+
+/// The kernel refuses, and the message names the option that is then set.
+fn refused_without_remapping(functions: &Functions) -> Verdict {
+    let module = match functions.settings.way {
+        Way::Type1 => "vfio_iommu_type1",
+        Way::Iommufd => "iommufd",
+    };
+    let refused = open_function(&functions.sysfs, functions.controller, functions.settings.way).err();
+    let text = refused.map(|ending| ending.to_string()).unwrap_or_default();
+    let remedy = format!("the option allow_unsafe_interrupts=1 of the module {module}");
+    ensure(text.contains(&remedy), || format!("{text:?} does not name {remedy:?}"))?;
+    Ok(set_option(module, "allow_unsafe_interrupts", "1")?)
+}
+
+/// Most of what the IOMMU's width promises can be had, and nothing beyond it.
+fn addresses(functions: &Functions) -> Verdict {
+    let function = open_function(&functions.sysfs, functions.controller, functions.settings.way)?;
+    let (free, all) = (function.dma().free_iovas(), 1 << functions.settings.iommu.address_bits);
+    ensure(free > all / 2 && free <= all, || format!("{free} bytes of addresses, {all} would be all"))
 }
 
 /// A controller with a queue pair, and another function's memory in the same address space.
@@ -78,7 +123,8 @@ struct BarBench {
 
 impl BarBench {
     fn open(functions: &Functions) -> Result<Self, Ending> {
-        let devices = vfio::open(&functions.sysfs, &[functions.controller, functions.memory])?;
+        let devices =
+            vfio::open(&functions.sysfs, &[functions.controller, functions.memory], Some(functions.settings.way))?;
         let Ok([controller, memory]) = <[VfioDevice; 2]>::try_from(devices) else {
             return Err(Ending::Failed("two functions were opened as another number".to_owned()));
         };
@@ -106,6 +152,39 @@ impl BarBench {
 
     fn bar(&self) -> (Iova, u64) {
         (self.bar.iova(), self.bar.range().len())
+    }
+}
+
+/// A BAR of which nothing is known but what it is mapped as here.
+struct OnlyMapped(BarMemory);
+
+// SAFETY: it is what it holds, less its file.
+unsafe impl Backing for OnlyMapped {
+    fn base(&self) -> NonNull<u8> {
+        self.0.base()
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+fn bar_without_a_file(functions: &Functions) -> Verdict {
+    let devices =
+        vfio::open(&functions.sysfs, &[functions.controller, functions.memory], Some(functions.settings.way))?;
+    let [controller, memory] = &devices[..] else { return Err(Ending::Failed("not two devices".to_owned())) };
+    let registered = controller.dma().register(OnlyMapped(memory.bar(functions.bar)?), Access::all());
+    match (functions.settings.way, registered) {
+        (Way::Type1, Ok(region)) => {
+            region.release();
+            Ok(())
+        }
+        (Way::Iommufd, Err(error)) => {
+            let text = error.to_string();
+            ensure(text.contains("open the functions through type 1"), || text)
+        }
+        (way, Ok(_)) => Err(Ending::Failed(format!("{way} took it"))),
+        (way, Err(error)) => Err(Ending::Failed(format!("{way}: {error}"))),
     }
 }
 
@@ -173,7 +252,7 @@ fn every_offset(functions: &Functions) -> Verdict {
 
 /// The admin queue's completions signal the first interrupt; without a command nothing is signalled.
 fn interrupts(functions: &Functions) -> Verdict {
-    let function = open_function(&functions.sysfs, functions.controller)?;
+    let function = open_function(&functions.sysfs, functions.controller, functions.settings.way)?;
     // Before the queue is made: a controller may look then whether its interrupts are on.
     let events = function.device().interrupts(1)?;
     let mut controller = Controller::enable(Arc::clone(&function) as Arc<dyn Function>, ControllerConfig::default())?;
@@ -195,7 +274,7 @@ fn interrupts(functions: &Functions) -> Verdict {
 /// A lane rings on while its doorbells are revoked: nothing happens to it, nothing reaches the device, and the
 /// controller comes back with the same queue pair.
 fn revoked_under_load(functions: &Functions) -> Verdict {
-    let function = open_function(&functions.sysfs, functions.controller)?;
+    let function = open_function(&functions.sysfs, functions.controller, functions.settings.way)?;
     let mut bench =
         Bench::new(Controller::enable(Arc::clone(&function) as Arc<dyn Function>, ControllerConfig::default())?, None)?;
     let memory = bench.memory(4096)?;
@@ -236,7 +315,7 @@ fn revoked_under_load(functions: &Functions) -> Verdict {
 /// After the function has been cut off with commands in flight it reads as gone, memory is given up without an error,
 /// and the same function can be opened anew.
 fn cut_off(functions: &Functions) -> Verdict {
-    let function = open_function(&functions.sysfs, functions.controller)?;
+    let function = open_function(&functions.sysfs, functions.controller, functions.settings.way)?;
     let mut bench =
         Bench::new(Controller::enable(Arc::clone(&function) as Arc<dyn Function>, ControllerConfig::default())?, None)?;
     let mut pair = bench.pair(64)?;
@@ -259,13 +338,13 @@ fn cut_off(functions: &Functions) -> Verdict {
     holds(memory.view(), 5)?;
     drop((pair, memory, bench));
     drop(function);
-    let again = open_function(&functions.sysfs, functions.controller)?;
+    let again = open_function(&functions.sysfs, functions.controller, functions.settings.way)?;
     Ok(Controller::enable(again, ControllerConfig::default())?.shutdown()?)
 }
 
 /// Many regions, each one mapping, given up in another order: every unmap finds exactly its own.
 fn many_regions(functions: &Functions) -> Verdict {
-    let function = open_function(&functions.sysfs, functions.controller)?;
+    let function = open_function(&functions.sysfs, functions.controller, functions.settings.way)?;
     let space = Arc::clone(function.dma());
     let mut regions = Vec::new();
     for number in 0..100u64 {
@@ -315,7 +394,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 /// to VFIO again at the end.
 fn unbound(functions: &Functions) -> Verdict {
     let Functions { sysfs, controller, .. } = functions;
-    let function = open_function(sysfs, *controller)?;
+    let function = open_function(sysfs, *controller, functions.settings.way)?;
     let mut bench =
         Bench::new(Controller::enable(Arc::clone(&function) as Arc<dyn Function>, ControllerConfig::default())?, None)?;
     let mut pair = bench.pair(16)?;
@@ -334,7 +413,7 @@ fn unbound(functions: &Functions) -> Verdict {
     ensure(driver.is_none(), || format!("it is with {driver:?} still"))?;
     // The override that VFIO got it by still stands.
     write(&sysfs.path("/sys/bus/pci/drivers_probe"), &address)?;
-    let again = open_function(sysfs, *controller)?;
+    let again = open_function(sysfs, *controller, functions.settings.way)?;
     Ok(Controller::enable(again, ControllerConfig::default())?.shutdown()?)
 }
 
@@ -344,7 +423,7 @@ fn pulled(functions: &Functions) -> Verdict {
     let Functions { sysfs, pulled, .. } = functions;
     let folder = fs::canonicalize(sysfs.function_folder(*pulled))?;
     let port = folder.parent().ok_or_else(|| Ending::Failed(format!("{pulled} is in no slot")))?.join("config");
-    let function = open_function(sysfs, *pulled)?;
+    let function = open_function(sysfs, *pulled, functions.settings.way)?;
     let mut bench =
         Bench::new(Controller::enable(Arc::clone(&function) as Arc<dyn Function>, ControllerConfig::default())?, None)?;
     let mut pair = bench.pair(16)?;

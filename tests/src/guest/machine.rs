@@ -2,19 +2,16 @@
 
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// A controller with one namespace.
-#[derive(Debug, Clone)]
-pub struct Drive {
-    /// What its blocks are kept in, whose length is its capacity.
-    pub image: PathBuf,
-    /// Bytes of a logical block.
-    pub lba_size: u32,
-    /// MDTS.
-    pub mdts: u8,
+use super::drives::{Drive, Format};
+use super::system::{Iommu, Settings};
+
+/// The file that a namespace is kept in: of controller `drive`, from 0 on, the namespace `nsid`, from 1 on.
+pub fn image(folder: &Path, drive: usize, nsid: usize) -> PathBuf {
+    folder.join(format!("drive{drive}.{nsid}"))
 }
 
 /// A machine that is to run once.
@@ -22,10 +19,14 @@ pub struct Drive {
 pub struct Machine {
     /// The kernel.
     pub kernel: PathBuf,
+    /// What its program is told.
+    pub settings: Settings,
     /// The archive that holds the guest's userspace.
     pub initramfs: PathBuf,
     /// Its controllers, in the order of their addresses. The last is in a slot of its own.
     pub drives: Vec<Drive>,
+    /// The folder with the [images](image) of their namespaces, whose lengths are their capacities.
+    pub images: PathBuf,
     /// What the memory of the other function is kept in.
     pub bar: PathBuf,
     /// Its length in bytes, a power of two.
@@ -42,31 +43,46 @@ const STEP: Duration = Duration::from_millis(50);
 impl Machine {
     /// The words of the command line, after the program.
     pub fn arguments(&self) -> Vec<String> {
-        // Interrupts are remapped, which takes the split of the interrupt controller.
+        // To remap interrupts takes the split of the interrupt controller.
         let words = "-machine q35,kernel-irqchip=split -accel tcg,thread=multi -cpu max -smp 2 -nographic -no-reboot \
-                     -nodefaults -serial stdio -device intel-iommu,intremap=on,caching-mode=on";
+                     -nodefaults -serial stdio";
         let mut arguments: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        let Iommu { remaps_interrupts, address_bits } = self.settings.iommu;
+        let remapping = if remaps_interrupts { "on" } else { "off" };
+        let iommu = format!("intel-iommu,intremap={remapping},aw-bits={address_bits},caching-mode=on");
+        arguments.extend(["-device".to_owned(), iommu]);
         let append = "console=ttyS0 intel_iommu=on panic=-1 quiet loglevel=4 tsc=reliable no_timer_check";
-        let Self { kernel, initramfs, bar, bar_bytes, report, memory_mib, drives } = self;
+        let append = format!("{append} {}", self.settings);
+        let Self { kernel, settings: _, initramfs, bar, bar_bytes, report, memory_mib, drives, images } = self;
         arguments.extend(["-m".to_owned(), memory_mib.to_string()]);
         arguments.extend(["-serial".to_owned(), format!("file:{}", report.display())]);
         arguments.extend(["-kernel".to_owned(), kernel.display().to_string()]);
         arguments.extend(["-initrd".to_owned(), initramfs.display().to_string()]);
-        arguments.extend(["-append".to_owned(), append.to_owned()]);
+        arguments.extend(["-append".to_owned(), append]);
         let backend = format!("memory-backend-file,id=bar,size={bar_bytes},share=on,mem-path={}", bar.display());
         arguments.extend(["-object".to_owned(), backend]);
         arguments.extend(["-device".to_owned(), "ivshmem-plain,memdev=bar,addr=4".to_owned()]);
         arguments.extend(["-device".to_owned(), "pcie-root-port,id=rootport0,chassis=1,slot=1,addr=0x1e".to_owned()]);
+        arguments.extend(["-device".to_owned(), "nvme-subsys,id=subsystem".to_owned()]);
         for (index, drive) in drives.iter().enumerate() {
-            let Drive { image, lba_size, mdts } = drive;
-            let file = format!("file={},if=none,id=drive{index},format=raw,cache=unsafe", image.display());
+            let Drive { mdts, options, namespaces } = drive;
             let place =
-                if index + 1 == drives.len() { "bus=rootport0".to_owned() } else { format!("addr={}", index + 5) };
-            let controller = format!("nvme,id=nvme{index},serial=tentpeg{index},mdts={mdts},{place}");
-            let block = format!("logical_block_size={lba_size},physical_block_size={lba_size}");
-            let namespace = format!("nvme-ns,drive=drive{index},bus=nvme{index},nsid=1,{block}");
-            arguments.extend(["-drive".to_owned(), file, "-device".to_owned(), controller]);
-            arguments.extend(["-device".to_owned(), namespace]);
+                if index + 1 == drives.len() { "bus=rootport0".to_owned() } else { format!("addr={:#x}", index + 5) };
+            // All controllers of a subsystem have one serial number.
+            let serial = if namespaces.is_empty() { index - 1 } else { index };
+            let controller = format!("nvme,id=nvme{index},serial=tentpeg{serial},mdts={mdts}{options},{place}");
+            arguments.extend(["-device".to_owned(), controller]);
+            for (nsid, format) in (1..).zip(*namespaces) {
+                let Format { lba_size, metadata, protection, first, extended } = format;
+                let (id, path) = (format!("drive{index}-{nsid}"), image(images, index, nsid));
+                let file = format!("file={},if=none,id={id},format=raw,cache=unsafe", path.display());
+                let block = format!("logical_block_size={lba_size},physical_block_size={lba_size}");
+                let bits = [*extended, *first].map(u8::from);
+                let metadata = format!("ms={metadata},pi={protection},mset={},pil={}", bits[0], bits[1]);
+                let uuid = format!("uuid=00000000-0000-4000-8000-{index:06}{nsid:06}");
+                let namespace = format!("nvme-ns,drive={id},bus=nvme{index},nsid={nsid},{block},{metadata},{uuid}");
+                arguments.extend(["-drive".to_owned(), file, "-device".to_owned(), namespace]);
+            }
         }
         arguments
     }

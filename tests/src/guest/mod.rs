@@ -4,10 +4,14 @@
 //! One binary, linked statically, is all of the guest's userspace. The host packs it with the kernel's modules into an
 //! archive ([`archive`]), starts QEMU ([`machine`]), and reads from a serial port how each test ended ([`report`]). In
 //! the guest it is the first process ([`system`]): it loads the modules, gives the functions to VFIO as `tentpeg bind`
-//! does, and runs the one list of device tests on them ([`VfioTier`]), and then [`checks`] of what only VFIO has.
+//! does, and runs the one list of device tests on them ([`VfioTier`]), then [`checks`] of what only VFIO has, and those of
+//! what QEMU's controller has beside plain blocks ([`features`]).
 
 pub mod archive;
+mod by_uri;
 pub mod checks;
+pub mod drives;
+pub mod features;
 pub mod machine;
 pub mod report;
 pub mod system;

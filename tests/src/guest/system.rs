@@ -1,10 +1,70 @@
 //! What the first process of a guest does for the kernel: file systems, modules, power.
 
 use std::ffi::{CStr, CString};
+use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+
+use tentpeg_driver::vfio::Way;
+
+/// What stands before the settings, on the command line of the guest's kernel.
+const SETTINGS: &str = "tentpeg=";
+
+/// The guest's IOMMU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Iommu {
+    /// Whether it remaps interrupts.
+    pub remaps_interrupts: bool,
+    /// Bits of the addresses that it translates, 39 or 48.
+    pub address_bits: u8,
+}
+
+/// What the host tells the guest's program. As text it is a word of the kernel's command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// By what functions are to be opened.
+    pub way: Way,
+    /// What the IOMMU is.
+    pub iommu: Iommu,
+}
+
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = match self.way {
+            Way::Type1 => "type1",
+            Way::Iommufd => "iommufd",
+        };
+        let remapping = if self.iommu.remaps_interrupts { "remapping" } else { "none" };
+        write!(f, "{SETTINGS}{way},{remapping},{}", self.iommu.address_bits)
+    }
+}
+
+impl Settings {
+    /// Those on a kernel's command line, where they are.
+    fn find(line: &str) -> Option<Self> {
+        let word = line.split_whitespace().find_map(|word| word.strip_prefix(SETTINGS))?;
+        let mut fields = word.split(',');
+        let way = match fields.next()? {
+            "type1" => Way::Type1,
+            "iommufd" => Way::Iommufd,
+            _ => return None,
+        };
+        let remaps_interrupts = fields.next()? == "remapping";
+        Some(Self { way, iommu: Iommu { remaps_interrupts, address_bits: fields.next()?.parse().ok()? } })
+    }
+
+    /// What the host says by the kernel's command line.
+    ///
+    /// # Errors
+    /// It says nothing that is known.
+    pub fn read() -> io::Result<Self> {
+        let line = fs::read_to_string("/proc/cmdline")?;
+        let none = || io::Error::other(format!("no {SETTINGS}WAY,REMAPPING,BITS on the kernel's command line: {line}"));
+        Self::find(&line).ok_or_else(none)
+    }
+}
 
 /// Mounts what sysfs, procfs and devices are looked for in.
 ///
@@ -24,11 +84,15 @@ fn mount(kind: &CStr, at: &CStr) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Loads the modules of a folder, in the order that the file `order` in it names them.
+/// Loads the modules of a folder, in the order that the file `order` in it names them. A kernel that has all built in
+/// comes without the folder.
 ///
 /// # Errors
 /// The kernel's, with the module.
 pub fn load_modules(folder: &Path) -> io::Result<()> {
+    if !folder.exists() {
+        return Ok(());
+    }
     for name in fs::read_to_string(folder.join("order"))?.lines() {
         load_module(&File::open(folder.join(name))?, "")
             .map_err(|error| io::Error::other(format!("module {name}: {error}")))?;
@@ -57,4 +121,29 @@ pub fn power_off() -> io::Error {
 /// Whether this is the first process of a machine.
 pub fn is_first_process() -> bool {
     std::process::id() == 1
+}
+
+/// Sets a module's option while it is loaded.
+///
+/// # Errors
+/// The kernel's: there is no such module, or option.
+pub fn set_option(module: &str, option: &str, value: &str) -> io::Result<()> {
+    let path = format!("/sys/module/{module}/parameters/{option}");
+    fs::write(&path, value).map_err(|error| io::Error::other(format!("{path}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_as_they_were_written() {
+        for way in [Way::Type1, Way::Iommufd] {
+            for (remaps_interrupts, address_bits) in [(true, 39), (false, 48)] {
+                let settings = Settings { way, iommu: Iommu { remaps_interrupts, address_bits } };
+                assert_eq!(Settings::find(&format!("quiet {settings} panic=-1\n")), Some(settings));
+            }
+        }
+        assert_eq!(Settings::find("quiet tentpeg=type2,none,39"), None);
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tentpeg_driver::bus::{PciAddress, Sysfs};
 use tentpeg_driver::controller::{Controller, ControllerConfig};
-use tentpeg_driver::vfio::{self, VfioDevice, VfioError, VfioFunction};
+use tentpeg_driver::vfio::{self, VfioDevice, VfioError, VfioFunction, Way};
 use tentpeg_engine::EngineConfig;
 
 use crate::device_tests::{Bench, Ending, EngineBench, Tier, Wanted};
@@ -13,19 +13,21 @@ use crate::device_tests::{Bench, Ending, EngineBench, Tier, Wanted};
 /// Controllers that VFIO has. Each test opens one of them, and closes it again.
 pub struct VfioTier {
     sysfs: Sysfs,
+    way: Way,
+    name: String,
     controllers: Vec<(PciAddress, Wanted)>,
 }
 
 impl VfioTier {
-    /// A tier over controllers that are bound to `vfio-pci` and may be overwritten. Each is opened once, to see what a
-    /// test can want of it.
+    /// A tier over controllers that are bound to `vfio-pci` and may be overwritten, and are opened by `way`. Each is opened
+    /// once, to see what a test can want of it.
     ///
     /// # Errors
     /// [`Ending::Failed`] when one of them does not come up.
-    pub fn new(sysfs: Sysfs, addresses: &[PciAddress]) -> Result<Self, Ending> {
-        let mut tier = Self { sysfs, controllers: Vec::new() };
+    pub fn new(sysfs: Sysfs, addresses: &[PciAddress], way: Way) -> Result<Self, Ending> {
+        let mut tier = Self { sysfs, way, name: format!("vfio, {way}"), controllers: Vec::new() };
         for &address in addresses {
-            let bench = bench_of(open_function(&tier.sysfs, address)?)?;
+            let bench = bench_of(open_function(&tier.sysfs, address, way)?)?;
             let (cap, identify) = (bench.controller.cap(), bench.controller.identify());
             let has = Wanted {
                 lba_size: Some(bench.limits.lba_size() as u32),
@@ -46,7 +48,7 @@ impl VfioTier {
         let none = Ending::Skipped(format!("none of {} controllers is as wanted: {wanted:?}", self.controllers.len()));
         let mut ending = none;
         for (address, _) in suitable {
-            match vfio::open(&self.sysfs, &[*address]) {
+            match vfio::open(&self.sysfs, &[*address], Some(self.way)) {
                 Ok(devices) => return function_of(devices),
                 Err(error) if is_busy(&error) => ending = error.into(),
                 Err(error) => return Err(error.into()),
@@ -78,8 +80,8 @@ fn satisfies(has: &Wanted, wanted: &Wanted) -> bool {
 }
 
 /// Opens one controller, in an address space of its own.
-pub(super) fn open_function(sysfs: &Sysfs, address: PciAddress) -> Result<Arc<VfioFunction>, Ending> {
-    function_of(vfio::open(sysfs, &[address])?)
+pub(super) fn open_function(sysfs: &Sysfs, address: PciAddress, way: Way) -> Result<Arc<VfioFunction>, Ending> {
+    function_of(vfio::open(sysfs, &[address], Some(way))?)
 }
 
 fn function_of(devices: Vec<VfioDevice>) -> Result<Arc<VfioFunction>, Ending> {
@@ -89,7 +91,7 @@ fn function_of(devices: Vec<VfioDevice>) -> Result<Arc<VfioFunction>, Ending> {
 
 impl Tier for VfioTier {
     fn name(&self) -> &str {
-        "vfio, type 1"
+        &self.name
     }
 
     fn controller(&self, wanted: Wanted) -> Result<Bench, Ending> {

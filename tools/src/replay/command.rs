@@ -311,11 +311,14 @@ impl Observer for Watch<'_> {
 
 /// The way of the bytes: a replay reads and writes.
 fn path(uri: &DeviceUri) -> &'static str {
-    let DeviceUri::Model(model) = uri;
-    match model.store {
-        StoreUri::Memory => "device ↔ host memory (model, memory store)",
-        StoreUri::File { .. } => "device ↔ host memory (model, file store)",
-        StoreUri::Null => "none (model, null store)",
+    match uri {
+        DeviceUri::Model(model) => match model.store {
+            StoreUri::Memory => "device ↔ host memory (model, memory store)",
+            StoreUri::File { .. } => "device ↔ host memory (model, file store)",
+            StoreUri::Null => "none (model, null store)",
+        },
+        DeviceUri::Pci(_) => "device ↔ host memory (VFIO)",
+        DeviceUri::VfioUser(_) => "device ↔ host memory (vfio-user)",
     }
 }
 

@@ -1,6 +1,6 @@
 //! A container of a kernel that answers as it is told.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::*;
@@ -14,7 +14,7 @@ struct Fake {
     unmapped: Option<u64>,
     unmap_errno: i32,
     detach_errno: i32,
-    flags: AtomicU64,
+    access: AtomicU8,
     calls: Mutex<Vec<String>>,
 }
 
@@ -26,8 +26,8 @@ impl Fake {
 }
 
 impl Container for Fake {
-    unsafe fn map(&self, range: IovaRange, _memory: NonNull<u8>, flags: u32) -> io::Result<()> {
-        self.flags.store(flags.into(), Ordering::Relaxed);
+    unsafe fn map(&self, range: IovaRange, _memory: NonNull<u8>, access: Access) -> io::Result<()> {
+        self.access.store(access.bits(), Ordering::Relaxed);
         self.answer(format!("map {:#x}", range.len()), self.map_errno)
     }
 
@@ -40,7 +40,7 @@ impl Container for Fake {
         self.answer("unmap all".to_owned(), 0)
     }
 
-    fn detach(&self, _group: &File) -> io::Result<()> {
+    fn detach(&self, _member: &File) -> io::Result<()> {
         self.answer("detach".to_owned(), self.detach_errno)
     }
 }
@@ -73,7 +73,8 @@ fn each_refusal_names_its_reason() {
         ),
         (libc::ENOMEM, "the 8192 bytes exceed what this process may lock in memory (RLIMIT_MEMLOCK)"),
         (libc::EEXIST, "is mapped there already"),
-        (libc::EFAULT, "Bad address"),
+        (libc::EFAULT, "open the functions through type 1"),
+        (libc::EIO, "Input/output error"),
     ] {
         let error = map(&space(Fake { map_errno: errno, ..Fake::default() }, 1), 8192).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
@@ -93,7 +94,7 @@ fn a_region_is_one_mapping_however_long() {
     let translation: Arc<dyn AddressSpace> = fake.clone();
     let dma = DmaSpace::new(translation, IovaAllocator::new(&[range(1 << 30)], &[]));
     let region = dma.register(HostMemory::allocate(8 << 20).unwrap(), Access::DEVICE_READS).unwrap();
-    assert_eq!(fake.container.flags.load(Ordering::Relaxed), u64::from(VFIO_DMA_MAP_FLAG_READ));
+    assert_eq!(fake.container.access.load(Ordering::Relaxed), Access::DEVICE_READS.bits());
     region.release();
     assert_eq!(calls(&fake), ["map 0x800000", "unmap 0x800000"]);
 }

@@ -109,6 +109,7 @@ fn errno(error: &MapError) -> Errno {
         MapError::NotMapped { .. } => Errno::NOENT,
         MapError::NoAccelerator { .. } => Errno::OPNOTSUPP,
         MapError::LockedMemory { .. } => Errno::NOMEM,
+        MapError::DeviceMemory { .. } => Errno::FAULT,
         MapError::Detached { .. } => Errno::NODEV,
         MapError::Kernel { errno, .. } => Errno::from_raw_os_error(*errno),
     }

@@ -27,9 +27,9 @@ fn machine(functions: &[(&str, Option<&str>, Option<u32>)]) -> TempDir {
     root
 }
 
-fn refused(root: &TempDir, addresses: &[&str]) -> String {
+fn refused(root: &TempDir, addresses: &[&str], way: Way) -> String {
     let addresses: Vec<_> = addresses.iter().map(|address| address.parse().unwrap()).collect();
-    match open(&Sysfs::below(root.path()), &addresses) {
+    match open(&Sysfs::below(root.path()), &addresses, Some(way)) {
         Ok(devices) => panic!("{} devices were opened", devices.len()),
         Err(error) => error.to_string(),
     }
@@ -54,9 +54,42 @@ fn each_refusal_says_what_would_help() {
         (&["05:00.0"], "there is no PCI function 0000:05:00.0"),
         (&["04:00.0"], "No such file or directory (os error 2): load the modules vfio-pci and vfio_iommu_type1"),
     ] {
-        let error = refused(&root, addresses);
+        let error = refused(&root, addresses, Way::Type1);
         assert!(error.contains(expected), "{addresses:?}: {error}");
     }
+    // One group is no hindrance here.
+    let error = refused(&root, &["04:00.0", "04:00.1"], Way::Iommufd);
+    assert!(error.contains("/dev/iommu: No such file or directory (os error 2): load the module iommufd"), "{error}");
+}
+
+#[test]
+fn iommufd_is_taken_where_there_is_nothing_else_and_each_function_has_its_file() {
+    let root = machine(&[("0000:04:00.0", Some("vfio-pci"), Some(4)), ("0000:05:00.0", Some("vfio-pci"), Some(5))]);
+    let sysfs = Sysfs::below(root.path());
+    let addresses: [PciAddress; 2] = ["04:00.0", "05:00.0"].map(|address| address.parse().unwrap());
+    let add = |path: &str| {
+        fs::create_dir_all(root.path().join(path).parent().unwrap()).unwrap();
+        fs::write(root.path().join(path), "").unwrap();
+    };
+    assert_eq!(probe(&sysfs, &addresses), Way::Type1, "which says then what is missing");
+    add("dev/iommu");
+    add("sys/bus/pci/devices/0000:04:00.0/vfio-dev/vfio0/dev");
+    assert_eq!(probe(&sysfs, &addresses), Way::Type1, "one has no file");
+    add("sys/bus/pci/devices/0000:05:00.0/vfio-dev/vfio1/dev");
+    assert_eq!(probe(&sysfs, &addresses), Way::Iommufd);
+    add("dev/vfio/vfio");
+    assert_eq!(probe(&sysfs, &addresses), Way::Type1, "it maps more");
+}
+
+#[test]
+fn a_function_without_a_device_file_is_told() {
+    let root = machine(&[("0000:04:00.0", Some("vfio-pci"), Some(4))]);
+    assert_eq!(cdev::device_file(&Sysfs::below(root.path()), "04:00.0".parse().unwrap()), None);
+    let folder = root.path().join("sys/bus/pci/devices/0000:04:00.0/vfio-dev");
+    fs::create_dir_all(folder.join("vfio7")).unwrap();
+    fs::create_dir_all(folder.join("power")).unwrap();
+    let file = cdev::device_file(&Sysfs::below(root.path()), "04:00.0".parse().unwrap());
+    assert_eq!(file, Some(root.path().join("dev/vfio/devices/vfio7")));
 }
 
 #[test]

@@ -1,0 +1,78 @@
+//! An I/O address space of iommufd.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+use super::capability::IommuInfo;
+use super::ioctl::iommufd;
+use super::space::Container;
+use crate::dma::{Access, IovaRange};
+
+/// An address space, and the descriptor that it lives as long as.
+pub(super) struct Ioas {
+    iommufd: File,
+    id: u32,
+}
+
+impl Ioas {
+    /// A new one of `iommufd`.
+    pub(super) fn allocate(iommufd: File) -> io::Result<Self> {
+        Ok(Self { id: iommufd::allocate(&iommufd)?, iommufd })
+    }
+
+    /// Takes a device, by its own file, for this process.
+    pub(super) fn bind(&self, device: &File) -> io::Result<()> {
+        iommufd::bind(device, &self.iommufd)
+    }
+
+    /// Has the IOMMU translate by this space for a device that is bound.
+    pub(super) fn attach(&self, device: &File) -> io::Result<()> {
+        iommufd::attach(device, self.id)
+    }
+
+    /// What can be mapped for the devices that are attached.
+    pub(super) fn info(&self, host_page: u64) -> io::Result<IommuInfo> {
+        let (ranges, alignment) = iommufd::iova_ranges(&self.iommufd, self.id)?;
+        Ok(IommuInfo::of_ranges(&ranges, alignment.max(host_page)))
+    }
+}
+
+impl Container for Ioas {
+    unsafe fn map(&self, range: IovaRange, memory: NonNull<u8>, access: Access) -> io::Result<()> {
+        // SAFETY: the caller's promise is passed on as it is.
+        unsafe { iommufd::map(&self.iommufd, self.id, range, memory, access) }
+    }
+
+    unsafe fn map_file(
+        &self,
+        range: IovaRange,
+        memory: NonNull<u8>,
+        file: (BorrowedFd<'_>, u64),
+        access: Access,
+    ) -> io::Result<()> {
+        // SAFETY: the caller's promise is passed on as it is.
+        let mapped = unsafe { iommufd::map_file(&self.iommufd, self.id, range, file, access) };
+        match mapped.as_ref().err().and_then(io::Error::raw_os_error) {
+            // A kernel that maps no files (before Linux 6.13), or none of this kind: then what the file is mapped as here.
+            Some(libc::ENOTTY | libc::EINVAL | libc::EOPNOTSUPP) => {
+                // SAFETY: as above.
+                unsafe { self.map(range, memory, access) }
+            }
+            _ => mapped,
+        }
+    }
+
+    fn unmap(&self, range: IovaRange) -> io::Result<u64> {
+        iommufd::unmap(&self.iommufd, self.id, range.start().get(), range.len())
+    }
+
+    fn unmap_all(&self) -> io::Result<()> {
+        iommufd::unmap(&self.iommufd, self.id, 0, u64::MAX).map(drop)
+    }
+
+    fn detach(&self, device: &File) -> io::Result<()> {
+        iommufd::detach(device)
+    }
+}
