@@ -190,7 +190,7 @@ fn each(
 }
 
 fn select(bench: &mut Bench, namespace: Namespace) -> Verdict {
-    bench.limits = namespace.limits.clone()?;
+    bench.limits = namespace.limits?;
     bench.namespace = namespace;
     Ok(())
 }

@@ -51,9 +51,9 @@ pub(super) fn all_pairs(special: &Special) -> Verdict {
     let block = Block::new(&bench)?;
     let mut pairs = (0..PAIRS).map(|_| bench.pair(4)).collect::<Result<Vec<_>, _>>()?;
     // What one of them has written another reads.
-    for index in 0..pairs.len() {
-        fill(block.view(), index as u64);
-        bench.transfer(&mut pairs[index], OpCode::Write, index as u64, &block.extent)?;
+    for (index, pair) in (0..).zip(&mut pairs) {
+        fill(block.view(), index);
+        bench.transfer(pair, OpCode::Write, index, &block.extent)?;
     }
     for index in 0..pairs.len() {
         block.view().fill(0xEE);
