@@ -70,6 +70,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "tests/src/fuzz/model_commands.rs",
     "tests/src/gpu/foreign.rs",
     "tests/src/gpu/rig.rs",
+    "tests/src/guest/only_mapped.rs",
     "tests/src/guest/system.rs",
     "tests/tests/no_allocation.rs",
 ];

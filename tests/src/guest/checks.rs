@@ -4,14 +4,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use tentpeg_driver::bus::{Function, PciAddress, Sysfs};
 use tentpeg_driver::controller::{Attended, Controller, ControllerConfig};
-use tentpeg_driver::dma::{Access, Backing, DmaView, HostMemory, Iova, Region};
+use tentpeg_driver::dma::{Access, DmaView, HostMemory, Iova, Region};
 use tentpeg_driver::queue::{Extent, QueuePair, ReachEnd};
 use tentpeg_driver::spec::ZeroesBased;
 use tentpeg_driver::spec::command::Sqe;
@@ -19,6 +18,7 @@ use tentpeg_driver::vfio::{self, BarMemory, VfioDevice, VfioFunction, Way};
 use tentpeg_engine::OpCode;
 
 use super::by_uri::by_uri;
+use super::only_mapped::OnlyMapped;
 use super::system::{Settings, set_option};
 use super::tier::open_function;
 use crate::device_tests::bench::{bytes_hold, fill, holds};
@@ -155,25 +155,11 @@ impl BarBench {
     }
 }
 
-/// A BAR of which nothing is known but what it is mapped as here.
-struct OnlyMapped(BarMemory);
-
-// SAFETY: it is what it holds, less its file.
-unsafe impl Backing for OnlyMapped {
-    fn base(&self) -> NonNull<u8> {
-        self.0.base()
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-}
-
 fn bar_without_a_file(functions: &Functions) -> Verdict {
     let devices =
         vfio::open(&functions.sysfs, &[functions.controller, functions.memory], Some(functions.settings.way))?;
     let [controller, memory] = &devices[..] else { return Err(Ending::Failed("not two devices".to_owned())) };
-    let registered = controller.dma().register(OnlyMapped(memory.bar(functions.bar)?), Access::all());
+    let registered = controller.dma().register(OnlyMapped::new(memory.bar(functions.bar)?), Access::all());
     match (functions.settings.way, registered) {
         (Way::Type1, Ok(region)) => {
             region.release();

@@ -13,6 +13,7 @@ pub mod checks;
 pub mod drives;
 pub mod features;
 pub mod machine;
+mod only_mapped;
 pub mod report;
 pub mod system;
 mod tier;
