@@ -161,9 +161,7 @@ impl IommuInfo {
             mappings_left: find(VFIO_IOMMU_TYPE1_INFO_DMA_AVAIL).and_then(|at| reply.u32(at + avail)),
         }
     }
-}
 
-impl IommuInfo {
     /// Of an address space without a limit of mappings: ranges from first to last address.
     pub(super) fn of_ranges(ranges: &[(u64, u64)], page_size: u64) -> Self {
         Self { page_size, apertures: apertures(ranges, page_size), mappings_left: None }

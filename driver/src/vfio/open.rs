@@ -26,6 +26,21 @@ pub enum Way {
     Iommufd,
 }
 
+impl Way {
+    /// How it is written where a program reads it: in a URI, on a command line.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Type1 => "type1",
+            Self::Iommufd => "iommufd",
+        }
+    }
+
+    /// The way of that [`word`](Self::word).
+    pub fn of_word(word: &str) -> Option<Self> {
+        [Self::Type1, Self::Iommufd].into_iter().find(|way| way.word() == word)
+    }
+}
+
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -42,11 +42,10 @@ impl FromStr for PciUri {
         for setting in settings {
             match setting.split_once('=') {
                 None if setting == "overwrite" => uri.overwrite = true,
-                Some(("way", "type1")) => uri.way = Some(Way::Type1),
-                Some(("way", "iommufd")) => uri.way = Some(Way::Iommufd),
                 Some(("way", value)) => {
-                    let wrong = "write type1 or iommufd, or leave it away".to_owned();
-                    return Err(UriError::Value { name: "way", value: value.to_owned(), wrong });
+                    let wrong = || "write type1 or iommufd, or leave it away".to_owned();
+                    let no_way = || UriError::Value { name: "way", value: value.to_owned(), wrong: wrong() };
+                    uri.way = Some(Way::of_word(value).ok_or_else(no_way)?);
                 }
                 _ => return Err(unknown("a PCI function", &setting, "overwrite and way=type1 or way=iommufd")),
             }
@@ -97,12 +96,11 @@ fn unknown(of: &'static str, setting: &str, has: &'static str) -> UriError {
 
 impl fmt::Display for PciUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = match self.way {
-            None => "",
-            Some(Way::Type1) => ",way=type1",
-            Some(Way::Iommufd) => ",way=iommufd",
-        };
-        write!(f, "{}{way}{}", self.address, if self.overwrite { ",overwrite" } else { "" })
+        write!(f, "{}", self.address)?;
+        if let Some(way) = self.way {
+            write!(f, ",way={}", way.word())?;
+        }
+        f.write_str(if self.overwrite { ",overwrite" } else { "" })
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use tentpeg_driver::vfio::Way;
 use tentpeg_engine::ByteSize;
 use tentpeg_tests::device_tests::{Ending, ModelTier, Tier, Verdict, list, word};
@@ -32,8 +32,8 @@ struct Args {
     #[arg(long)]
     modules: Option<PathBuf>,
     /// By what the guest opens functions
-    #[arg(long, value_enum, default_value_t = Through::Type1)]
-    way: Through,
+    #[arg(long, value_parser = way, default_value = Way::Type1.word())]
+    way: Way,
     /// The program `guest`, linked statically
     #[arg(long)]
     guest: PathBuf,
@@ -48,23 +48,8 @@ struct Args {
     skips: Option<usize>,
 }
 
-/// By what a guest opens functions.
-#[derive(Clone, Copy, ValueEnum)]
-enum Through {
-    /// Groups in a container of type 1
-    #[value(name = "type1")]
-    Type1,
-    /// Device files in an address space of iommufd
-    Iommufd,
-}
-
-impl From<Through> for Way {
-    fn from(through: Through) -> Self {
-        match through {
-            Through::Type1 => Self::Type1,
-            Through::Iommufd => Self::Iommufd,
-        }
-    }
+fn way(word: &str) -> Result<Way, &'static str> {
+    Way::of_word(word).ok_or("write type1 or iommufd")
 }
 
 /// Bytes of a controller that has no more to hold than what tests write.
@@ -105,7 +90,7 @@ fn run(args: &Args) -> Result<bool, Box<dyn Error>> {
     for (test, verdict) in guest.into_iter().filter(|(name, _)| tests.iter().all(|test| test.name != *name)) {
         rows.push(Row { test, endings: vec![None, None, Some(verdict)] });
     }
-    let guest = format!("guest, {}", Way::from(args.way));
+    let guest = format!("guest, {}", args.way);
     let tiers: Vec<_> = models.iter().map(Tier::name).chain([&*guest]).collect();
     Ok(print(&tiers, &rows, args.skips))
 }
@@ -170,7 +155,7 @@ fn start_guest(args: &Args, iommu: Iommu, look: Look) -> Result<Verdicts, Box<dy
     }
     let machine = Machine {
         kernel: args.kernel.clone(),
-        settings: Settings { way: args.way.into(), iommu },
+        settings: Settings { way: args.way, iommu },
         initramfs: path("initramfs"),
         drives,
         images: work.path().to_owned(),

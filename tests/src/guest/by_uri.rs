@@ -1,6 +1,5 @@
 //! An engine on controllers by their URIs, as an operator names them.
 
-use tentpeg_driver::vfio::Way;
 use tentpeg_engine::ownership::lock::LockFolder;
 use tentpeg_engine::{Engine, OpCode, OpenOptions, Request, TransferState};
 use uuid::Uuid;
@@ -15,10 +14,7 @@ const LEN: u64 = 1 << 20;
 /// An engine opens two controllers by what they are called, into one address space: what is read from one is written to
 /// the other, from the same memory. Without `overwrite` nothing is written.
 pub(super) fn by_uri(functions: &Functions) -> Verdict {
-    let way = match functions.settings.way {
-        Way::Type1 => "type1",
-        Way::Iommufd => "iommufd",
-    };
+    let way = functions.settings.way.word();
     let uris = [functions.controller, functions.second].map(|address| format!("pci:{address},way={way}"));
     let options = OpenOptions {
         locks: Some(LockFolder::at("/tmp/locks")),

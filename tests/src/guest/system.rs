@@ -32,10 +32,7 @@ pub struct Settings {
 
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = match self.way {
-            Way::Type1 => "type1",
-            Way::Iommufd => "iommufd",
-        };
+        let way = self.way.word();
         let remapping = if self.iommu.remaps_interrupts { "remapping" } else { "none" };
         write!(f, "{SETTINGS}{way},{remapping},{}", self.iommu.address_bits)
     }
@@ -46,11 +43,7 @@ impl Settings {
     fn find(line: &str) -> Option<Self> {
         let word = line.split_whitespace().find_map(|word| word.strip_prefix(SETTINGS))?;
         let mut fields = word.split(',');
-        let way = match fields.next()? {
-            "type1" => Way::Type1,
-            "iommufd" => Way::Iommufd,
-            _ => return None,
-        };
+        let way = Way::of_word(fields.next()?)?;
         let remaps_interrupts = fields.next()? == "remapping";
         Some(Self { way, iommu: Iommu { remaps_interrupts, address_bits: fields.next()?.parse().ok()? } })
     }
