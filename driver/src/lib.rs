@@ -4,6 +4,7 @@
 //! - [`spec`]: the wire: registers, entries, status codes, data structures.
 //! - [`dma`]: memory that devices can reach.
 //! - [`bus`]: what a way to a controller must offer.
+//! - [`keeper`]: a process that holds descriptors until this one is gone.
 //! - [`vfio`]: controllers of this machine, given by the kernel.
 //! - [`vfio_user`]: a function behind a socket, both ends.
 //! - [`gpu`]: GPU memory, through CUDA where there is one.
@@ -16,6 +17,7 @@ pub mod bus;
 pub mod controller;
 pub mod dma;
 pub mod gpu;
+pub mod keeper;
 pub mod model;
 pub mod queue;
 pub mod spec;

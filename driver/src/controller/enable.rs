@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::admin::AdminQueue;
 use super::deadline::Deadline;
+use super::memory_buffer;
 use super::quirks::Quirks;
 use super::{ControllerConfig, ControllerError, Wait};
 use crate::bus::{BusError, Function};
@@ -47,6 +48,8 @@ pub(super) fn enable(function: &Arc<dyn Function>, config: &ControllerConfig) ->
         Err(_) => return Err(gone(&**function)),
     }
     disable(&**function, cap, config)?;
+    // A Controller Reset leaves a memory buffer open that a former owner had, at addresses that are others' now.
+    memory_buffer::close_former(&**function, cap);
     // Bus mastering is off after a reset of the function, and when its former owner has stopped it. On again only now
     // that the controller is disabled, so that it does not go on with what it had been told.
     function.enable_bus_mastering().map_err(|_| gone(&**function))?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::dma::AllocateError;
 use crate::queue::{LimitsError, QueuePairError, ReachEnd, SubmitError};
 use crate::spec::identify::DescriptorError;
 use crate::spec::status::Status;
@@ -174,6 +175,9 @@ pub enum ControllerError {
     /// Host: the admin queue is unusable after a command that got no answer.
     #[error("the admin queue is not used again after a command that had no completion: enable the controller anew")]
     AdminQueueLost,
+    /// Host: no IOVAs for the Controller Memory Buffer.
+    #[error("the Controller Memory Buffer cannot be opened: {0}")]
+    Iovas(#[from] AllocateError),
     /// Host: no memory for admin data.
     #[error("no memory for admin data: {0}")]
     AdminMemory(String),

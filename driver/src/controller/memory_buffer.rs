@@ -1,10 +1,17 @@
-//! The Controller Memory Buffer, as far as knowing it (NVM Express Base 2.1, 3.1.4.11, 3.1.4.12 and 3.1.4.16).
+//! The Controller Memory Buffer (NVM Express Base 2.1, 3.1.4.11, 3.1.4.12, 3.1.4.16 and 3.1.4.17).
 //!
-//! Nothing of this driver lies in it: queues, lists and data are in the host's memory or a GPU's. Where the buffer is
-//! and what it could hold is said for those who look at a drive.
+//! Queues and lists of this driver are never in it. Data may be: [`Controller::open_memory_buffer`] gives it IOVAs, at
+//! which this controller, and no other, takes its own memory in the place of the host's. Whoever reads and writes the
+//! buffer by the processor does so through the BAR that [`MemoryBuffer`] names.
+//!
+//! The controller compares addresses before it asks an IOMMU. Nothing may be mapped where the buffer is, so its IOVAs are
+//! reserved until the controller has been seen to have closed it, and whatever a former owner had opened is closed when
+//! a controller is enabled.
 
 use super::{Controller, ControllerError, enable};
-use crate::spec::registers::{Cmbloc, Cmbmsc, Cmbsz, Vs, offset};
+use crate::bus::Function;
+use crate::dma::{IovaRange, ReservedIovas};
+use crate::spec::registers::{Cap, Cmbloc, Cmbmsc, Cmbsts, Cmbsz, Vs, offset};
 
 /// What the registers are called in errors.
 const PAGE: &str = "the Controller Memory Buffer's registers";
@@ -50,6 +57,88 @@ impl Controller {
         }
         decode(Cmbloc::from_bits(loc), Cmbsz::from_bits(sz))
     }
+
+    /// Opens the Controller Memory Buffer to the data of this controller's commands: from now on the IOVAs that are
+    /// returned are the buffer's bytes, from its first on, whatever [`MemoryBuffer`] allows. It stays open, at the same
+    /// IOVAs, through every recovery (what it held may be lost then), until
+    /// [`close_memory_buffer`](Self::close_memory_buffer). One that is open already is returned as it is.
+    ///
+    /// A command's data is in the buffer as a whole, or outside as a whole, and so is its metadata with it: controllers
+    /// need not do more (CMBLOC.CDMMMS).
+    ///
+    /// # Errors
+    /// [`ControllerError::NotSupported`] where there is none whose address can be chosen (before NVM Express 1.4),
+    /// [`ControllerError::Iovas`], and what [`memory_buffer`](Self::memory_buffer) and the controller say against it.
+    pub fn open_memory_buffer(&mut self) -> Result<IovaRange, ControllerError> {
+        if let Some(iovas) = &self.memory_buffer_iovas {
+            return Ok(iovas.range());
+        }
+        let none = ControllerError::NotSupported { what: "a Controller Memory Buffer", field: "CAP.CMBS" };
+        if !self.cap.cmbs() {
+            return Err(none);
+        }
+        let buffer = self.memory_buffer()?.ok_or(none)?;
+        let iovas = self.function.dma().reserve(buffer.size)?;
+        let range = iovas.range();
+        let opened = open(&*self.function, &iovas);
+        self.memory_buffer_iovas = Some(iovas);
+        if let Err(error) = opened {
+            self.close_memory_buffer();
+            return Err(error);
+        }
+        Ok(range)
+    }
+
+    /// Closes the buffer, where it is open. No command that has one of its IOVAs is in flight: it would reach for what is
+    /// mapped there next.
+    pub fn close_memory_buffer(&mut self) {
+        let Some(iovas) = self.memory_buffer_iovas.take() else { return };
+        close(&*self.function);
+        let msc = self.function.read_u64(offset::CMBMSC);
+        // All ones are of a controller that nobody hears any more.
+        if msc != u64::MAX && !Cmbmsc::from_bits(msc).cmse() {
+            iovas.release();
+        }
+    }
+
+    /// Opens the buffer of a controller that has just been enabled where its former life had it.
+    ///
+    /// # Errors
+    /// As [`open_memory_buffer`](Self::open_memory_buffer); nothing where there is none to open.
+    pub(super) fn renew_memory_buffer(&self) -> Result<(), ControllerError> {
+        match &self.memory_buffer_iovas {
+            Some(iovas) => open(&*self.function, iovas),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Has the controller take these IOVAs for its own.
+fn open(function: &dyn Function, iovas: &ReservedIovas) -> Result<(), ControllerError> {
+    let base = iovas.range().start().get();
+    let msc = Cmbmsc::default().with_cre(true).with_cmse(true).with_cba(base >> 12);
+    function.write_u64(offset::CMBMSC, msc.bits());
+    let (found, sts) = (function.read_u64(offset::CMBMSC), function.read_u32(offset::CMBSTS));
+    if found == u64::MAX || sts == u32::MAX {
+        return Err(enable::gone(function));
+    }
+    if Cmbsts::from_bits(sts).cbai() || found != msc.bits() {
+        let right = "the controller must take this base address for its buffer, and has not";
+        return Err(ControllerError::Page { page: PAGE, field: "CMBMSC.CBA", value: base, right });
+    }
+    Ok(())
+}
+
+/// Has a controller that is disabled take no IOVA for its own.
+pub(super) fn close_former(function: &dyn Function, cap: Cap) {
+    if cap.cmbs() {
+        close(function);
+    }
+}
+
+/// Leaves the registers readable.
+fn close(function: &dyn Function) {
+    function.write_u64(offset::CMBMSC, Cmbmsc::default().with_cre(true).bits());
 }
 
 fn decode(loc: Cmbloc, sz: Cmbsz) -> Result<Option<MemoryBuffer>, ControllerError> {

@@ -43,6 +43,7 @@ use quirks::{PciId, QUIRKS, Quirk, Quirks};
 use recovery::Recovery;
 
 use crate::bus::Function;
+use crate::dma::ReservedIovas;
 use crate::queue::{Anomalies, ControllerLimits, DoorbellBuffers, PairCounters, QueuePair, ReachEnd};
 use crate::spec::ZeroesBased;
 use crate::spec::command::{NumberOfQueues, Sqe};
@@ -118,6 +119,8 @@ pub struct Controller {
     recovery: Recovery,
     /// Doorbells in memory, where the controller knows of them.
     doorbell_buffers: Option<Arc<DoorbellBuffers>>,
+    /// Where its commands find its memory buffer, while that is open.
+    memory_buffer_iovas: Option<ReservedIovas>,
 }
 
 impl Controller {
@@ -140,6 +143,7 @@ impl Controller {
             stopped: None,
             recovery: Recovery::default(),
             doorbell_buffers: None,
+            memory_buffer_iovas: None,
             function,
             config,
         };
@@ -274,6 +278,7 @@ impl Drop for Controller {
         if self.stopped.is_none() {
             self.stop_reach();
         }
+        self.close_memory_buffer();
     }
 }
 

@@ -248,6 +248,7 @@ impl Controller {
         self.granted = self.ask_for_queues()?;
         self.in_use = vec![false; self.granted.into()];
         self.cast_shadows()?;
+        self.renew_memory_buffer()?;
         for pair in pairs {
             self.renew_queue_pair(pair)?;
         }

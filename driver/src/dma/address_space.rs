@@ -160,6 +160,25 @@ pub enum RegisterError {
     Map(#[from] MapError),
 }
 
+/// IOVAs at which nothing is mapped. A controller that takes them for its own (CMBMSC.CBA) would do so even where memory
+/// was mapped there, so they are nobody's again only by [`release`](Self::release): dropped, they stay out of use.
+pub struct ReservedIovas {
+    space: Arc<DmaSpace>,
+    range: IovaRange,
+}
+
+impl ReservedIovas {
+    /// The IOVAs.
+    pub fn range(&self) -> IovaRange {
+        self.range
+    }
+
+    /// Makes them usable for regions: no controller takes them for its own any more.
+    pub fn release(self) {
+        self.space.give_back(self.range, true);
+    }
+}
+
 /// One address space with its IOVAs: where regions come from. Shared by all functions of an engine, so that a
 /// region has one IOVA.
 pub struct DmaSpace {
@@ -217,6 +236,15 @@ impl DmaSpace {
         // that the bytes stay what they are meanwhile.
         let mapped = unsafe { self.translation.map_accelerator(range, backing.address(), access) };
         self.made(range, mapped, backing, access)
+    }
+
+    /// Takes `len` bytes of IOVAs at which nothing is mapped: where a controller answers by itself.
+    ///
+    /// # Errors
+    /// [`AllocateError`], which says how much is left.
+    pub fn reserve(self: &Arc<Self>, len: u64) -> Result<ReservedIovas, AllocateError> {
+        let range = self.take_range(len)?;
+        Ok(ReservedIovas { space: Arc::clone(self), range })
     }
 
     fn take_range(&self, len: u64) -> Result<IovaRange, AllocateError> {

@@ -22,7 +22,7 @@ mod region;
 mod region_table;
 mod view;
 
-pub use address_space::{Access, AddressSpace, DmaSpace, MapError, RegisterError};
+pub use address_space::{Access, AddressSpace, DmaSpace, MapError, RegisterError, ReservedIovas};
 #[cfg(test)]
 pub(crate) use allocator::{APERTURE, MSI_WINDOW};
 pub use allocator::{AllocateError, FreeError, IovaAllocator};

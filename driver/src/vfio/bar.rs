@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::mapping::Mapping;
-use crate::dma::Backing;
+use crate::dma::{Backing, DmaView};
 
 /// A BAR of a function, mapped as a whole: memory of another device, an accelerator's for one, that an NVMe controller
 /// can read from and write to once it is [registered](crate::dma::DmaSpace::register).
@@ -23,6 +23,13 @@ pub struct BarMemory {
 impl BarMemory {
     pub(super) fn new(mapping: Arc<Mapping>, dma_buf: Option<OwnedFd>) -> Self {
         Self { mapping, dma_buf }
+    }
+
+    /// The bytes.
+    pub fn view(&self) -> DmaView<'_> {
+        // SAFETY: the mapping stays where it is, readable and writable, as long as `self` holds it, and nobody makes a
+        // reference to its bytes.
+        unsafe { DmaView::new(self.mapping.base(), self.mapping.len()) }
     }
 }
 

@@ -27,6 +27,7 @@ use super::space::Members;
 use super::{VfioError, ioctl};
 use crate::bus::{BusError, PciFunction};
 use crate::dma::DmaSpace;
+use crate::keeper::{Keeper, Kept};
 
 /// BAR 0 as VFIO numbers regions; the other BARs follow.
 pub(super) const BAR0: u32 = VFIO_PCI_BAR0_REGION_INDEX;
@@ -62,6 +63,8 @@ pub struct VfioDevice {
     changing: Mutex<()>,
     /// Every mapping of a BAR that was made and may still be there.
     mappings: Mutex<Vec<Weak<Mapping>>>,
+    /// What holds its descriptor beyond the end of this process.
+    kept: Mutex<Option<Kept>>,
     removal: Event,
     removal_requested: AtomicBool,
     errors: Event,
@@ -107,6 +110,7 @@ impl VfioDevice {
             open: RwLock::new(Some(Open { device, group })),
             changing: Mutex::new(()),
             mappings: Mutex::new(Vec::new()),
+            kept: Mutex::new(None),
             removal,
             removal_requested: AtomicBool::new(false),
             errors,
@@ -150,6 +154,18 @@ impl VfioDevice {
         let export = |device: &File| Ok(ioctl::iommufd::export_dma_buf(device, bar, len).ok());
         let dma_buf = if self.by_file { self.on_device("export its BAR", export)? } else { None };
         Ok(BarMemory::new(mapping, dma_buf))
+    }
+
+    /// Has its descriptor close last where this process is killed: after those of the controllers that reach its memory.
+    /// Once for each device is enough.
+    ///
+    /// # Errors
+    /// [`VfioError::Keeper`], and where it has been cut off.
+    pub fn keep_by(&self, keeper: &Keeper) -> Result<(), VfioError> {
+        let kept = self.on_device("have it kept", |device| Ok(keeper.keep(device.as_fd())))?;
+        let kept = kept.map_err(|source| VfioError::Keeper { name: self.name.clone(), source })?;
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
+        Ok(())
     }
 
     /// Has the kernel turn the first `count` MSI-X interrupts into events; those of before are gone. 0 switches
@@ -196,6 +212,8 @@ impl VfioDevice {
     pub fn cut_off(&self) {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         let Some(Open { device, group }) = open.take() else { return };
+        // The kernel does not let go of what somebody else has open.
+        drop(self.kept.lock().unwrap_or_else(PoisonError::into_inner).take());
         // A mapping holds the device open: each must lead elsewhere before the device can be closed. Nobody makes one
         // meanwhile, as that takes the lock that is held here.
         let mappings = std::mem::take(&mut *self.mappings.lock().unwrap_or_else(PoisonError::into_inner));

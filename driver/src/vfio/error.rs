@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::bus::{PciAddress, SysfsError};
+use crate::keeper::KeeperError;
 
 /// Why a function was not opened through VFIO, or a part of it not mapped.
 #[derive(Debug, Error)]
@@ -127,6 +128,14 @@ pub enum VfioError {
     CutOff {
         /// The function.
         name: String,
+    },
+    /// Host: nothing holds its descriptor beyond the end of this process.
+    #[error("{name}: {source}")]
+    Keeper {
+        /// The function.
+        name: String,
+        /// What is wrong with the keeper.
+        source: KeeperError,
     },
     /// Caller: more interrupts than there are.
     #[error("{name} has {available} MSI-X interrupts, and {wanted} were asked for: ask for 1 to {available}")]
