@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use clap::Args;
 use serde::Serialize;
 use tentpeg_driver::bus::{PciFunction, Sysfs, VFIO_DRIVER};
+use tentpeg_driver::vfio::{self, Way};
 
 use crate::list::{State, columns};
 use crate::units::About;
@@ -178,20 +179,28 @@ impl Examined<'_> {
         if !there(&format!("/sys/bus/pci/drivers/{VFIO_DRIVER}")) {
             return Finding::bad("VFIO", "the driver vfio-pci is not loaded", "load it by `modprobe vfio-pci`");
         }
-        if !there("/sys/module/vfio_iommu_type1") {
-            let remedy = "load it by `modprobe vfio_iommu_type1`";
-            return Finding::bad("VFIO", "the module vfio_iommu_type1 is not loaded", remedy);
+        match vfio::ways(self.sysfs)[..] {
+            [] if there("/sys/module/vfio_iommu_type1") => {
+                let remedy = "in a container, pass it in (`--device /dev/vfio`)";
+                Finding::bad("VFIO", "there is no /dev/vfio/vfio", remedy)
+            }
+            [] => {
+                let remedy = "load it by `modprobe vfio_iommu_type1`";
+                Finding::bad("VFIO", "the module vfio_iommu_type1 is not loaded", remedy)
+            }
+            ref ways => {
+                let ways: Vec<_> = ways.iter().map(Way::to_string).collect();
+                Finding::good("VFIO", format!("{VFIO_DRIVER} with {}", ways.join(" and ")))
+            }
         }
-        if !there("/dev/vfio/vfio") {
-            let remedy = "in a container, pass it in (`--device /dev/vfio`)";
-            return Finding::bad("VFIO", "there is no /dev/vfio/vfio", remedy);
-        }
-        Finding::good("VFIO", "vfio-pci with type 1")
     }
 
     fn interrupts(&self) -> Option<Finding> {
-        let unsafe_ones = self.text("/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts")?;
-        (unsafe_ones == "Y").then(|| {
+        let forged = |module: &str| {
+            let option = self.text(&format!("/sys/module/{module}/parameters/allow_unsafe_interrupts"));
+            option.is_some_and(|option| option == "Y")
+        };
+        ["vfio_iommu_type1", "iommufd"].into_iter().any(forged).then(|| {
             Finding::warning(
                 "interrupts",
                 "the kernel lets devices forge interrupts (allow_unsafe_interrupts)",
@@ -279,11 +288,20 @@ impl Examined<'_> {
         }
     }
 
-    /// What keeps this user from a group that is ready.
+    /// What keeps this user from a controller that is ready.
     fn permission(&self, function: &PciFunction) -> Option<Finding> {
+        let way = vfio::probe(self.sysfs, &[function.address]);
+        let files = vfio::files(self.sysfs, function, way);
+        files.iter().find_map(|path| {
+            // That the one for all is not there is said of VFIO.
+            let there = self.sysfs.path(path).exists() || path == files.last().unwrap_or(path);
+            there.then(|| self.permission_for(function, path)).flatten()
+        })
+    }
+
+    fn permission_for(&self, function: &PciFunction, path: &str) -> Option<Finding> {
         let check = function.address.to_string();
-        let path = format!("/dev/vfio/{}", function.iommu_group?);
-        let Ok(file) = fs::metadata(self.sysfs.path(&path)) else {
+        let Ok(file) = fs::metadata(self.sysfs.path(path)) else {
             let remedy = "in a container, pass it in (`--device`)";
             return Some(Finding::bad(&check, format!("there is no {path}"), remedy));
         };
@@ -296,11 +314,8 @@ impl Examined<'_> {
         };
         let may = *uid == 0 || file.mode() & bits == bits;
         (!may).then(|| {
-            Finding::bad(
-                &check,
-                format!("this user may not open {path}"),
-                format!("`chown {uid} {path}`, or run as root"),
-            )
+            let found = format!("this user may not open {path}");
+            Finding::bad(&check, found, format!("`chown {uid} {path}`, or run as root"))
         })
     }
 }

@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::ioas::Ioas;
@@ -18,6 +17,9 @@ use crate::dma::PageSize;
 /// The file by which iommufd is opened.
 pub(super) const IOMMUFD: &str = "/dev/iommu";
 
+/// Where the files of devices are.
+pub(super) const FOLDER: &str = "/dev/vfio/devices";
+
 /// Opens functions that are bound to `vfio-pci`.
 pub(super) fn open(sysfs: &Sysfs, candidates: &[Candidate]) -> Result<Vec<VfioDevice>, VfioError> {
     let failed =
@@ -28,7 +30,7 @@ pub(super) fn open(sysfs: &Sysfs, candidates: &[Candidate]) -> Result<Vec<VfioDe
     let mut devices = Vec::new();
     for Candidate { function, group } in candidates {
         let address = function.address;
-        let path = device_file(sysfs, address).ok_or(VfioError::NoDeviceFile { address })?;
+        let path = sysfs.path(&device_file(sysfs, address).ok_or(VfioError::NoDeviceFile { address })?);
         let device = open_file(path.clone())?;
         ioas.bind(&device).map_err(|source| match source.raw_os_error() {
             // A device that is bound already, to us or to somebody else, is refused with this.
@@ -59,9 +61,9 @@ pub(super) fn open(sysfs: &Sysfs, candidates: &[Candidate]) -> Result<Vec<VfioDe
 
 /// The file of a device of its own; `None` where the kernel has made none (before Linux 6.6, or without
 /// CONFIG_VFIO_DEVICE_CDEV).
-pub(super) fn device_file(sysfs: &Sysfs, address: PciAddress) -> Option<PathBuf> {
+pub(super) fn device_file(sysfs: &Sysfs, address: PciAddress) -> Option<String> {
     let entries = fs::read_dir(sysfs.path(&format!("/sys/bus/pci/devices/{address}/vfio-dev"))).ok()?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let name = names.filter(|name| name.starts_with("vfio")).min()?;
-    Some(sysfs.path(&format!("/dev/vfio/devices/{name}")))
+    Some(format!("{FOLDER}/{name}"))
 }

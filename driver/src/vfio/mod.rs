@@ -32,4 +32,4 @@ pub use device::VfioDevice;
 pub use error::VfioError;
 pub use event::Event;
 pub use function::VfioFunction;
-pub use open::{Way, open, probe};
+pub use open::{Way, files, open, probe, ways};

@@ -80,6 +80,31 @@ pub fn probe(sysfs: &Sysfs, addresses: &[PciAddress]) -> Way {
     if !has(type1::CONTAINER) && has(cdev::IOMMUFD) && has_files() { Way::Iommufd } else { Way::Type1 }
 }
 
+/// The ways that the machine has, whatever its functions are bound to: their modules are loaded and their files are there.
+pub fn ways(sysfs: &Sysfs) -> Vec<Way> {
+    let has = |path: &str| sysfs.path(path).exists();
+    let there = |way: &Way| match way {
+        Way::Type1 => has("/sys/module/vfio_iommu_type1") && has(type1::CONTAINER),
+        Way::Iommufd => has(cdev::IOMMUFD) && has(cdev::FOLDER),
+    };
+    [Way::Type1, Way::Iommufd].into_iter().filter(there).collect()
+}
+
+/// The files that are opened when a function is opened by `way`: one for all, and the function's own, where it can be
+/// told. Their paths are those of a running machine, whatever `sysfs` is.
+pub fn files(sysfs: &Sysfs, function: &PciFunction, way: Way) -> Vec<String> {
+    match way {
+        Way::Type1 => {
+            let group = function.iommu_group.map(|group| format!("/dev/vfio/{group}"));
+            [Some(type1::CONTAINER.to_owned()), group].into_iter().flatten().collect()
+        }
+        Way::Iommufd => {
+            let device = cdev::device_file(sysfs, function.address);
+            [Some(cdev::IOMMUFD.to_owned()), device].into_iter().flatten().collect()
+        }
+    }
+}
+
 /// What was asked for, each with its group, after all that can be known without VFIO.
 fn candidates(sysfs: &Sysfs, addresses: &[PciAddress]) -> Result<Vec<Candidate>, VfioError> {
     let mut found: Vec<Candidate> = Vec::new();

@@ -23,8 +23,27 @@ fn healthy() -> Machine {
     machine.file("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "500\n");
     machine.file("dev/vfio/vfio", "");
     machine.file("dev/vfio/4", "");
-    fs::set_permissions(machine.sysfs().path("/dev/vfio/4"), Permissions::from_mode(0o666)).unwrap();
+    open_to_all(&machine, &["/dev/vfio/vfio", "/dev/vfio/4"]);
     machine.function("0000:04:00.0", "0x010802", Some("vfio-pci"), Some(4));
+    machine
+}
+
+fn open_to_all(machine: &Machine, paths: &[&str]) {
+    for path in paths {
+        fs::set_permissions(machine.sysfs().path(path), Permissions::from_mode(0o666)).unwrap();
+    }
+}
+
+/// Less type 1, and with iommufd in its place.
+fn with_iommufd_alone() -> Machine {
+    let machine = healthy();
+    fs::remove_dir_all(machine.sysfs().path("/sys/module/vfio_iommu_type1")).unwrap();
+    fs::remove_dir_all(machine.sysfs().path("/dev/vfio")).unwrap();
+    machine.file("sys/module/iommufd/parameters/allow_unsafe_interrupts", "N\n");
+    machine.file("dev/iommu", "");
+    machine.file("dev/vfio/devices/vfio0", "");
+    machine.file("sys/bus/pci/devices/0000:04:00.0/vfio-dev/vfio0/dev", "");
+    open_to_all(&machine, &["/dev/iommu", "/dev/vfio/devices/vfio0"]);
     machine
 }
 
@@ -65,6 +84,29 @@ warning  drives         no NVMe controller on the PCI bus: without one there is 
 "
     );
     assert_eq!(level, Level::Bad);
+}
+
+#[test]
+fn a_machine_with_iommufd_alone() {
+    let machine = with_iommufd_alone();
+    let line = |name: &str| {
+        let (text, _) = shown(&machine);
+        text.lines().find(|line| line.contains(name)).map(str::to_owned).unwrap_or_default()
+    };
+    assert_eq!(line("VFIO"), "good  VFIO           vfio-pci with iommufd");
+    assert_eq!(line("0000:04:00.0"), "good  0000:04:00.0   ready");
+    for path in ["/dev/iommu", "/dev/vfio/devices/vfio0"] {
+        fs::set_permissions(machine.sysfs().path(path), Permissions::from_mode(0o660)).unwrap();
+        let expected = format!("this user may not open {path}: `chown 1000 {path}`, or run as root");
+        assert!(line("0000:04:00.0").ends_with(&expected), "{}", line("0000:04:00.0"));
+        open_to_all(&machine, &[path]);
+    }
+    machine.file("sys/module/iommufd/parameters/allow_unsafe_interrupts", "Y\n");
+    assert!(line("interrupts").contains("forge interrupts"));
+    // Both.
+    machine.file("sys/module/vfio_iommu_type1/parameters/dma_entry_limit", "65535\n");
+    machine.file("dev/vfio/vfio", "");
+    assert!(line("VFIO").ends_with("vfio-pci with type 1 and iommufd"));
 }
 
 /// One thing at a time is wrong: its line, and no other, changes.
