@@ -116,10 +116,8 @@ fn first_contents(geometry: Geometry, new: &NewLabel) -> Result<Contents, LabelE
         scratch: None,
         records: Vec::new(),
     };
-    if scratch > 0 {
-        // All that is free is one hole.
-        contents.scratch = resized(&contents, &[], scratch)?.first().copied();
-    }
+    // All that is free is one hole.
+    contents.scratch = resized(&contents, &[], scratch)?.first().copied();
     Ok(contents)
 }
 

@@ -178,6 +178,50 @@ fn power_goes_while_a_label_is_replaced_or_erased() {
     }
 }
 
+/// The back has the newest state, the front an older one: that must not be what is left last.
+#[test]
+fn power_goes_while_a_label_is_erased_whose_front_is_behind() {
+    let mut device = without_newest_at_front();
+    assert_eq!(names(&mut device).unwrap(), "ab");
+    erase(&mut device).unwrap();
+    each_cut(&device, |mut left, when| match names(&mut left) {
+        Ok(names) => assert_eq!(names, "ab", "{when}: an older state comes back"),
+        Err(LabelError::Blank | LabelError::Foreign(_) | LabelError::Damaged(_)) => {}
+        Err(other) => panic!("{when}: {other}"),
+    });
+}
+
+/// Until nothing is left of a slot it is known for one, so that erasing can be done again.
+#[test]
+fn a_slot_is_erased_from_behind() {
+    let mut device = MemoryBlocks::new(BLOCKS, 512);
+    let mut label = create(&mut device, &options()).unwrap();
+    // Enough for more than a block of a slot, each time that it is written.
+    for number in 0..8 {
+        let name = format!("{number}{}", "x".repeat(40));
+        label.create_segment(&mut device, &NewSegment { name, capacity: 512, ..NewSegment::default() }).unwrap();
+    }
+    let geometry = Geometry::new(BLOCKS, 9).unwrap();
+    let halves = |device: &mut MemoryBlocks| {
+        SlotPlace::ALL.map(|place| {
+            let mut bytes = vec![0; 2 * 512];
+            device.read(geometry.slot(place).slba(), &mut bytes).unwrap();
+            [&bytes[..512], &bytes[512..]].map(|block| *block != [0; 512])
+        })
+    };
+    assert_eq!(halves(&mut device), [[true, true]; 4]);
+    device.begin_journal();
+    erase(&mut device).unwrap();
+    let mut seen = [false; 2];
+    each_cut(&device, |mut left, when| {
+        for (place, [first, second]) in SlotPlace::ALL.into_iter().zip(halves(&mut left)) {
+            assert!(first || !second, "{when}: what is behind the first block of {place} is left alone");
+            seen[usize::from(second)] = true;
+        }
+    });
+    assert_eq!(seen, [true; 2]);
+}
+
 #[test]
 fn erasing_leaves_what_is_no_label() {
     let mut device = MemoryBlocks::new(BLOCKS, 512);
@@ -269,9 +313,9 @@ fn a_namespace_that_was_resized_is_taken_as_it_is() {
 /// The front has lost its newest slot; the old back has it, in the middle of what is larger now.
 #[test]
 fn the_old_back_has_its_say_when_the_namespace_was_enlarged() {
-    for more in [1, 5000] {
-        let mut device = labelled(1);
-        device.poke(40, device_byte(&mut device.clone(), 40) ^ 1);
+    // Where it is partly, wholly, and not at all in the way of the new one.
+    for more in [1, 100, 1500, 5000] {
+        let mut device = without_newest_at_front();
         device.resize(BLOCKS + more);
         repair(&mut device, &ID, RESIZED).unwrap();
         assert_eq!(names(&mut device).unwrap(), "ab");
@@ -280,6 +324,13 @@ fn the_old_back_has_its_say_when_the_namespace_was_enlarged() {
             assert_eq!(names(&mut left).unwrap(), "ab", "{when}");
         });
     }
+}
+
+/// As [`labelled`] with 1 MiB, less the slot at the front that has "b".
+fn without_newest_at_front() -> MemoryBlocks {
+    let mut device = labelled(1);
+    device.poke(40, device_byte(&mut device.clone(), 40) ^ 1);
+    device
 }
 
 fn device_byte(device: &mut MemoryBlocks, at: usize) -> u8 {

@@ -227,7 +227,7 @@ fn a_device_fails_in_the_middle_of_a_change() {
         let old = outcome(&mut after);
         with(&mut after, change).unwrap();
         let new = outcome(&mut after);
-        let (mut back, mut forward) = (0, 0);
+        let (mut back, mut forward, mut doubted) = (0, 0, 0);
         for fails in 0.. {
             let mut devices = striped();
             let start =
@@ -241,6 +241,7 @@ fn a_device_fails_in_the_middle_of_a_change() {
                         sets(&labels).into_iter().any(|found| matches!(found.set, Err(SetError::Member { .. })));
                     let certain = labels.iter().all(|label| label.is_certain());
                     assert!(uncertain || certain, "{name} {fails}: an uncertain label is believed");
+                    doubted += u32::from(uncertain);
                 }
                 made.is_err()
             });
@@ -266,7 +267,7 @@ fn a_device_fails_in_the_middle_of_a_change() {
                 break;
             }
         }
-        assert!(back > 3 && forward > 3, "{name}: {back} {forward}");
+        assert!(back > 3 && forward > 3 && doubted > 3, "{name}: {back} {forward} {doubted}");
     }
 }
 
