@@ -15,7 +15,7 @@ use tentpeg_driver::queue::{Extent, QueuePair, ReachEnd};
 use tentpeg_driver::spec::ZeroesBased;
 use tentpeg_driver::spec::command::Sqe;
 use tentpeg_driver::vfio_user::{ClientConfig, VfioUserFunction};
-use tentpeg_tests::device_tests::{Ending, ServerProcess, VfioUserTier, list, patient_client, run_all};
+use tentpeg_tests::device_tests::{Ending, ServerProcess, Table, VfioUserTier, list, patient_client};
 
 /// The server that the tier starts.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_vfio_user_server");
@@ -26,10 +26,13 @@ const ON_DEMAND: &str = "the device does nothing wrong on demand";
 
 #[test]
 fn every_device_test_over_a_socket() {
-    let outcome = run_all(&[&VfioUserTier::new(PROGRAM)]);
-    assert_eq!(outcome.failed, [""; 0], "device tests failed");
-    assert!(outcome.skipped.iter().all(|skipped| skipped.ends_with(ON_DEMAND)), "{:?}", outcome.skipped);
-    assert_eq!(outcome.skipped.len(), NEED_FAULTS, "more tests are skipped, or fewer, than this list knows of");
+    let mut table = Table::default();
+    table.run(&VfioUserTier::new(PROGRAM));
+    println!("{table}");
+    let (failed, skipped) = table.reasons();
+    assert_eq!(failed, [""; 0], "device tests failed");
+    assert!(skipped.iter().all(|skipped| skipped.ends_with(ON_DEMAND)), "{skipped:?}");
+    assert_eq!(skipped.len(), NEED_FAULTS, "more tests are skipped, or fewer, than this list knows of");
 }
 
 /// A device that moves no byte is found out here as well.

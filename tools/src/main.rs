@@ -17,6 +17,7 @@ use tentpeg_tools::copy::read::{self, ReadArgs};
 use tentpeg_tools::copy::write::{self, WriteArgs};
 use tentpeg_tools::copy::{Copied, CopyError};
 use tentpeg_tools::doctor::{self, DoctorArgs, Level};
+use tentpeg_tools::hil::{self, HilArgs};
 use tentpeg_tools::info::{self, InfoArgs};
 use tentpeg_tools::interrupt::{self, Interrupt};
 use tentpeg_tools::label::{self, Answer, LabelCommand};
@@ -87,6 +88,9 @@ enum Command {
     /// Give NVMe controllers back to the kernel
     #[command(after_help = "Example:\n  tentpeg unbind 0000:04:00.0")]
     Unbind(BindArgs),
+    /// Prove the driver on this machine: in software, in a guest, on drives that may be overwritten
+    #[command(disable_help_flag = true, after_help = "Example:\n  tentpeg hil test --inventory drives.toml")]
+    Hil(HilArgs),
     /// Make, show, mend or remove what says whose a device is and which segments it holds
     #[command(subcommand)]
     Label(LabelCommand),
@@ -122,6 +126,7 @@ fn main() -> ExitCode {
             let printed = print(&text);
             if worst == Level::Bad { ExitCode::FAILURE } else { printed }
         }
+        Command::Hil(args) => fail(&hil::run(&args)),
         Command::Bind(args) => finish_text(bind::run(&Sysfs::system(), &args, true)),
         Command::Unbind(args) => finish_text(bind::run(&Sysfs::system(), &args, false)),
     }

@@ -1,6 +1,6 @@
 //! The first and only process of a guest: runs the device tests on its controllers through VFIO, and switches it off.
 
-use std::fs::{File, OpenOptions};
+use std::env;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -8,16 +8,27 @@ use tentpeg_driver::bus::{PciAddress, Sysfs};
 use tentpeg_tests::device_tests::{DeviceTest, Ending, Tier, list};
 use tentpeg_tests::guest::VfioTier;
 use tentpeg_tests::guest::checks::{self, Functions};
+use tentpeg_tests::guest::compare;
 use tentpeg_tests::guest::drives::{self, PLAIN, SPECIAL};
 use tentpeg_tests::guest::features::{self, Special};
+use tentpeg_tests::guest::killed;
 use tentpeg_tests::guest::report::Writer;
-use tentpeg_tests::guest::system::{self, Settings};
+use tentpeg_tests::guest::system::{self, Settings, Task};
 use tentpeg_tools::bind::Plan;
 
 /// QEMU's device of shared memory, whose memory is BAR 2.
 const SHARED_MEMORY: (u16, u16, u32) = (0x1af4, 0x1110, 2);
 
 fn main() -> ExitCode {
+    if let Some(ended) = killed::run(env::args_os().skip(1)) {
+        return match ended {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(ending) => {
+                println!("{ending}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     if !system::is_first_process() {
         eprintln!("this is the first process of a guest: the program `hil` starts it there");
         return ExitCode::from(2);
@@ -31,10 +42,16 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Ending> {
     system::mount_all()?;
-    system::load_modules(Path::new("/modules"))?;
+    let modules = Path::new("/modules");
+    system::load_modules(modules, "order", "")?;
     let settings = Settings::read()?;
-    let report: File = OpenOptions::new().write(true).open("/dev/ttyS1")?;
-    let mut report = Writer::new(report);
+    let mut report = Writer::new(system::report()?);
+    if settings.task == Task::Compare {
+        let rates = compare::run(modules).and_then(|rates| Ok(serde_json::to_string(&rates)?));
+        let verdict = rates.and_then(|rates| Ok(report.fact(compare::RATES, &rates)?));
+        report.verdict("the same jobs by the kernel's driver and by Tentpeg", &verdict)?;
+        return Ok(report.done()?);
+    }
     let tests = if settings.iommu.remaps_interrupts { all(settings) } else { without_remapping(settings) };
     let given = match settings.iommu.remaps_interrupts {
         true => "controllers and memory are given to VFIO",
@@ -97,7 +114,7 @@ impl Given {
             return Err(Ending::Failed(format!("{} controllers, {expected} would be right", controllers.len())));
         }
         let (plain, rest) = controllers.split_at(PLAIN.len());
-        let (special, pulled) = rest.split_at(SPECIAL.len());
+        let (special, slots) = rest.split_at(SPECIAL.len());
         Ok(Self {
             plain: plain.to_vec(),
             special: special.to_vec(),
@@ -108,7 +125,8 @@ impl Given {
                 second: plain[1],
                 memory: memory.address,
                 bar: SHARED_MEMORY.2,
-                pulled: pulled[0],
+                unplugged: slots[0],
+                pulled: slots[1],
             },
             sysfs,
         })

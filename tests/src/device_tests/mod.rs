@@ -24,7 +24,7 @@ use tentpeg_engine::EngineConfig;
 
 pub use bench::{Bench, EngineBench, Seen, Witness};
 pub use model::ModelTier;
-pub use table::{Outcome, run_all};
+pub use table::{Counts, Table, Verdicts};
 pub use vfio_user::{READY, REFUSED, SEEN, ServerProcess, VfioUserTier, patient_client};
 
 /// What a test wants of a device; `None` is whatever it has.

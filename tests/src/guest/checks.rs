@@ -6,21 +6,26 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use tentpeg_driver::bus::{Function, PciAddress, Sysfs};
 use tentpeg_driver::controller::{Attended, Controller, ControllerConfig};
-use tentpeg_driver::dma::{Access, DmaView, HostMemory, Iova, Region};
+use tentpeg_driver::dma::{Access, DmaView, HostMemory};
 use tentpeg_driver::queue::{Extent, QueuePair, ReachEnd};
 use tentpeg_driver::spec::ZeroesBased;
 use tentpeg_driver::spec::command::Sqe;
-use tentpeg_driver::vfio::{self, BarMemory, VfioDevice, VfioFunction, Way};
+use tentpeg_driver::vfio::Way;
 use tentpeg_engine::OpCode;
 
+use super::bar_bench::BarBench;
 use super::by_uri::by_uri;
+use super::inventoried::inventoried;
+use super::killed::killed;
 use super::only_mapped::OnlyMapped;
-use super::system::{Settings, set_option};
-use super::tier::open_function;
+use super::report::{Wish, Writer};
+use super::system::{Settings, report, set_option};
+use super::tier::{open_function, open_two};
 use crate::device_tests::bench::{bytes_hold, fill, holds};
 use crate::device_tests::{Bench, DeviceTest, Ending, Verdict, ensure};
 
@@ -29,6 +34,11 @@ pub const PIECE: usize = 1 << 20;
 
 /// Looks without what is waited for after which a check gives up. Each look gives the processor away.
 const PATIENCE: usize = 1_000_000;
+
+/// How often, and how far apart, it is looked whether the kernel has done something of its own.
+const LOOKS: u32 = 3_000;
+/// See [`LOOKS`].
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
 /// What is written from the BAR, and what is read into it, as pieces tell them apart.
 pub const FROM_BAR: u64 = 1 << 20;
@@ -50,15 +60,20 @@ pub struct Functions {
     pub memory: PciAddress,
     /// That BAR.
     pub bar: u32,
+    /// A controller in a slot of its own, which the kernel is asked to give up.
+    pub unplugged: PciAddress,
     /// A controller in a slot of its own, which is switched off at the end.
     pub pulled: PciAddress,
 }
 
 /// All checks.
 pub fn list(functions: &Functions) -> Vec<DeviceTest> {
-    let checks: [(&str, Check); 11] = [
+    let checks: [(&str, Check); 14] = [
         ("an engine of two controllers is opened by their URIs", by_uri),
+        ("a drive of an inventory is refused, tested, and has its label again", inventoried),
         ("as many bytes of addresses as the IOMMU translates", addresses),
+        // Before the host's data is in that memory.
+        ("a process is killed that moves data into another function's memory", killed),
         ("another function's memory is written from and read into, whole", whole_bar),
         ("transfers into another function's memory start at every 512 bytes of a page", every_offset),
         ("another function's memory without a file: type 1 takes it, iommufd names type 1", bar_without_a_file),
@@ -67,6 +82,7 @@ pub fn list(functions: &Functions) -> Vec<DeviceTest> {
         ("a function that was cut off reaches nothing and is opened again", cut_off),
         ("an address space of 100 regions is emptied", many_regions),
         ("the kernel asks for a function back under load and gets it", unbound),
+        ("a slot's button is pressed under load and the controller given up", unplugged),
         ("a controller is pulled under load", pulled),
     ];
     bind(functions, &checks)
@@ -74,7 +90,8 @@ pub fn list(functions: &Functions) -> Vec<DeviceTest> {
 
 /// The checks of a machine whose IOMMU does not remap interrupts.
 pub fn without_remapping(functions: &Functions) -> Vec<DeviceTest> {
-    let checks: [(&str, Check); 3] = [
+    let checks: [(&str, Check); 4] = [
+        ("another function's memory lies behind what a narrow IOMMU could name", bar_above_39_bits),
         ("without interrupt remapping a function is refused, with the remedy", refused_without_remapping),
         ("with the unsafe option a function is opened, and moves another's memory", whole_bar),
         ("as many bytes of addresses as a wider IOMMU translates", addresses),
@@ -112,53 +129,19 @@ fn addresses(functions: &Functions) -> Verdict {
     ensure(free > all / 2 && free <= all, || format!("{free} bytes of addresses, {all} would be all"))
 }
 
-/// A controller with a queue pair, and another function's memory in the same address space.
-struct BarBench {
-    bench: Bench,
-    pair: QueuePair<u32>,
-    bar: Region<BarMemory>,
-    /// Keeps the memory's function open.
-    _memory: VfioDevice,
-}
-
-impl BarBench {
-    fn open(functions: &Functions) -> Result<Self, Ending> {
-        let devices =
-            vfio::open(&functions.sysfs, &[functions.controller, functions.memory], Some(functions.settings.way))?;
-        let Ok([controller, memory]) = <[VfioDevice; 2]>::try_from(devices) else {
-            return Err(Ending::Failed("two functions were opened as another number".to_owned()));
-        };
-        let bar = memory.dma().register(memory.bar(functions.bar)?, Access::all())?;
-        let function = Arc::new(VfioFunction::new(Arc::new(controller))?);
-        let mut bench = Bench::new(Controller::enable(function, ControllerConfig::default())?, None)?;
-        let pair = bench.pair(64)?;
-        Ok(Self { bench, pair, bar, _memory: memory })
-    }
-
-    /// Moves `len` bytes between `region` from `at` on and the device from `offset` on, in the longest commands.
-    fn move_bytes(&mut self, opcode: OpCode, region: (Iova, u64), at: u64, offset: u64, len: u64) -> Verdict {
-        let longest = self.bench.limits.max_transfer();
-        let mut done = 0;
-        while done < len {
-            let part = longest.min(len - done);
-            let iova = region.0.checked_add(at + done).filter(|_| at + done + part <= region.1);
-            let iova = iova.ok_or_else(|| Ending::Failed(format!("{part} bytes at {at}+{done} leave the memory")))?;
-            let slba = (offset + done) >> self.bench.limits.lba_shift();
-            self.bench.transfer(&mut self.pair, opcode, slba, &[Extent { iova, len: part }])?;
-            done += part;
-        }
-        Ok(())
-    }
-
-    fn bar(&self) -> (Iova, u64) {
-        (self.bar.iova(), self.bar.range().len())
-    }
+/// The processor has the BAR at addresses of more than 39 bits. What devices name it by is another matter.
+fn bar_above_39_bits(functions: &Functions) -> Verdict {
+    let resources = fs::read_to_string(functions.sysfs.function_folder(functions.memory).join("resource"))?;
+    // A line for each BAR: its first address, its last, and its flags.
+    let line = resources.lines().nth(functions.bar as usize).unwrap_or_default();
+    let first =
+        line.split_whitespace().next().and_then(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok());
+    ensure(first.is_some_and(|first| first >= 1 << 39), || format!("BAR {} is at {line:?}", functions.bar))
 }
 
 fn bar_without_a_file(functions: &Functions) -> Verdict {
-    let devices =
-        vfio::open(&functions.sysfs, &[functions.controller, functions.memory], Some(functions.settings.way))?;
-    let [controller, memory] = &devices[..] else { return Err(Ending::Failed("not two devices".to_owned())) };
+    let Functions { sysfs, settings, controller, memory, .. } = functions;
+    let [controller, memory] = open_two(sysfs, [*controller, *memory], settings.way)?;
     let registered = controller.dma().register(OnlyMapped::new(memory.bar(functions.bar)?), Access::all());
     match (functions.settings.way, registered) {
         (Way::Type1, Ok(region)) => {
@@ -270,7 +253,7 @@ fn revoked_under_load(functions: &Functions) -> Verdict {
         let (started, stop) = (AtomicBool::new(false), AtomicBool::new(false));
         let mut lane = pair;
         let read = Sqe::read(bench.namespace.nsid, round, ZeroesBased::from_raw(0));
-        pair = std::thread::scope(|scope| {
+        pair = thread::scope(|scope| {
             let ringing = scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     while lane.submit(read, &block, 0).is_ok() {}
@@ -281,7 +264,7 @@ fn revoked_under_load(functions: &Functions) -> Verdict {
                 lane
             });
             while !started.load(Ordering::Relaxed) {
-                std::thread::yield_now();
+                thread::yield_now();
             }
             function.revoke_doorbells();
             let ended = bench.controller.stop_reach();
@@ -386,7 +369,7 @@ fn unbound(functions: &Functions) -> Verdict {
     let mut pair = bench.pair(16)?;
     ensure(!function.removal_requested(), || "the kernel asks for it before anybody does".to_owned())?;
     let (unbind, address) = (sysfs.function_folder(*controller).join("driver/unbind"), controller.to_string());
-    let (how, reason) = std::thread::scope(|scope| {
+    let (how, reason) = thread::scope(|scope| {
         let unbind = scope.spawn(|| write(&unbind, &address));
         let removed = read_until_removed(&mut bench, &mut pair);
         // Whatever came of it, the kernel waits no longer.
@@ -403,8 +386,30 @@ fn unbound(functions: &Functions) -> Verdict {
     Ok(Controller::enable(again, ControllerConfig::default())?.shutdown()?)
 }
 
+/// Somebody presses the button of the controller's slot, as QEMU's `device_del` does. The kernel waits its five seconds,
+/// asks for the function, and switches the slot off once it has it.
+fn unplugged(functions: &Functions) -> Verdict {
+    let Functions { sysfs, unplugged, .. } = functions;
+    let function = open_function(sysfs, *unplugged, functions.settings.way)?;
+    let mut bench =
+        Bench::new(Controller::enable(Arc::clone(&function) as Arc<dyn Function>, ControllerConfig::default())?, None)?;
+    let mut pair = bench.pair(16)?;
+    Writer::new(report()?).wish(Wish::Unplug)?;
+    let removed = read_until_removed(&mut bench, &mut pair);
+    // Whatever came of it, the kernel waits no longer.
+    function.cut_off();
+    let (how, reason) = removed?;
+    ensure(how == ReachEnd::NotReady && reason.contains("wanted back"), || format!("{how:?}: {reason}"))?;
+    let folder = sysfs.function_folder(*unplugged);
+    let gone = (0..LOOKS).any(|_| {
+        thread::sleep(BETWEEN_LOOKS);
+        !folder.exists()
+    });
+    ensure(gone, || format!("{unplugged} is still there"))
+}
+
 /// The power of the slot goes off, without a word before: registers read as gone, the controller is cut off, and nothing
-/// is a signal. QEMU's port does not tell the kernel, which tries for a minute to reset what is not there any more.
+/// is a signal.
 fn pulled(functions: &Functions) -> Verdict {
     let Functions { sysfs, pulled, .. } = functions;
     let folder = fs::canonicalize(sysfs.function_folder(*pulled))?;
@@ -413,7 +418,7 @@ fn pulled(functions: &Functions) -> Verdict {
     let mut bench =
         Bench::new(Controller::enable(Arc::clone(&function) as Arc<dyn Function>, ControllerConfig::default())?, None)?;
     let mut pair = bench.pair(16)?;
-    let (how, reason) = std::thread::scope(|scope| {
+    let (how, reason) = thread::scope(|scope| {
         let power = scope.spawn(|| switch_slot_off(&port));
         let removed = read_until_removed(&mut bench, &mut pair);
         function.cut_off();

@@ -81,10 +81,20 @@ pub const SPECIAL: [Drive; 4] = [
     Drive { mdts: 7, options: ",subsys=subsystem", namespaces: &[] },
 ];
 
-/// The controller that is in a slot of its own.
-pub const PULLED: Drive = Drive::plain(BLOCKS_OF_4096, 7);
+/// Controllers that are each in a slot of their own: the kernel is asked to give the first up, and the second is pulled.
+pub const SLOTS: [Drive; 2] = [Drive::plain(BLOCKS_OF_4096, 7), Drive::plain(BLOCKS_OF_4096, 7)];
+
+/// What QEMU calls the controller that the kernel is asked to give up.
+pub fn unplugged() -> String {
+    id(PLAIN.len() + SPECIAL.len())
+}
+
+/// What QEMU calls a controller, by its place among [`all`].
+pub fn id(index: usize) -> String {
+    format!("nvme{index}")
+}
 
 /// All of them, in the order of their addresses.
 pub fn all() -> impl Iterator<Item = Drive> {
-    PLAIN.into_iter().chain(SPECIAL).chain([PULLED])
+    PLAIN.into_iter().chain(SPECIAL).chain(SLOTS)
 }

@@ -45,7 +45,7 @@ enum Shown {
 use Shown::{By, Here, Not};
 
 /// The driver's features, in the order of the table.
-const FEATURES: [(&str, Shown); 26] = [
+const FEATURES: [(&str, Shown); 29] = [
     ("several controllers", By("every device test opens one of several")),
     ("several namespaces", Here(formats::several)),
     ("blocks of 512 and of 4,096 bytes", By("the device tests")),
@@ -65,11 +65,17 @@ const FEATURES: [(&str, Shown); 26] = [
     ("shadow doorbells", Here(sharing::shadow_doorbells)),
     ("two controllers of a subsystem", Here(sharing::twins)),
     ("another controller's memory buffer as a target", Here(sharing::buffer_of_another)),
+    ("its own memory buffer as a target", Here(sharing::own_buffer)),
     ("reservations", Not("QEMU 7.2 has none")),
     ("Verify, Sanitize, self-tests and firmware", Not("QEMU 7.2 has none")),
     ("zoned namespaces, Persistent Memory Regions", Not("the driver has none")),
     ("interrupts", By("interrupts are events")),
     ("a function that the kernel wants back", By("the kernel asks for a function back under load and gets it")),
+    ("a function that is unplugged in order", By("a slot's button is pressed under load and the controller given up")),
+    (
+        "a BAR behind what a narrow IOMMU names",
+        By("another function's memory lies behind what a narrow IOMMU could name"),
+    ),
     ("a function that is pulled", By("a controller is pulled under load")),
     ("devices that lie, stall or lose the power", Not("the model does that")),
 ];

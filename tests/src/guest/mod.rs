@@ -8,14 +8,21 @@
 //! what QEMU's controller has beside plain blocks ([`features`]).
 
 pub mod archive;
+mod bar_bench;
 mod by_uri;
 pub mod checks;
+pub mod compare;
 pub mod drives;
 pub mod features;
+mod inventoried;
+pub mod killed;
 pub mod machine;
+mod monitor;
 mod only_mapped;
 pub mod report;
 pub mod system;
 mod tier;
+pub mod trace;
 
 pub use tier::VfioTier;
+pub(crate) use tier::open_function;

@@ -1,13 +1,48 @@
 //! How each test ended, from guest to host: lines of text on a serial port.
 //!
 //! `tentpeg<TAB>word<TAB>test<TAB>reason`, and at the end `tentpeg<TAB>done<TAB>count`. A report without that last line,
-//! or with another count, is of a guest that did not come to its end.
+//! or with another count, is of a guest that did not come to its end. `tentpeg<TAB>wish<TAB>what` asks something of the
+//! host on the way, `tentpeg<TAB>fact<TAB>name<TAB>text` tells it something.
 
 use std::io::{self, Write};
 
 use crate::device_tests::{Ending, Verdict, word};
 
 const MARK: &str = "tentpeg";
+
+/// What a guest can ask of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// That the controller which is there for it be asked back.
+    Unplug,
+}
+
+impl Wish {
+    const ALL: [Self; 1] = [Self::Unplug];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Unplug => "unplug",
+        }
+    }
+}
+
+/// What a report wishes for so far, in its order. A line that is not whole yet says nothing.
+pub fn wishes(text: &str) -> impl Iterator<Item = Wish> {
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole.lines().filter_map(|line| {
+        let wish = line.trim_end_matches('\r').strip_prefix(MARK)?.strip_prefix("\twish\t")?;
+        Wish::ALL.into_iter().find(|known| known.word() == wish)
+    })
+}
+
+/// What a report says beside verdicts, under this name.
+pub fn fact<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| {
+        let (of, said) = line.trim_end_matches('\r').strip_prefix(MARK)?.strip_prefix("\tfact\t")?.split_once('\t')?;
+        (of == name).then_some(said)
+    })
+}
 
 /// Writes verdicts, one line each.
 pub struct Writer<W> {
@@ -32,6 +67,22 @@ impl<W: Write> Writer<W> {
             Err(Ending::Skipped(reason) | Ending::Failed(reason)) => reason,
         };
         self.line(&[word(verdict), test, reason])
+    }
+
+    /// Asks something of the host.
+    ///
+    /// # Errors
+    /// What writing gives.
+    pub fn wish(&mut self, wish: Wish) -> io::Result<()> {
+        self.line(&["wish", wish.word()])
+    }
+
+    /// Says something that is no verdict, on one line.
+    ///
+    /// # Errors
+    /// What writing gives.
+    pub fn fact(&mut self, name: &str, said: &str) -> io::Result<()> {
+        self.line(&["fact", name, said])
     }
 
     /// Ends the report.
@@ -68,6 +119,7 @@ pub fn read(text: &str) -> Result<Vec<(String, Verdict)>, String> {
             Some("passed") => Ok(()),
             Some("skipped") => Err(Ending::Skipped(reason)),
             Some("FAILED") => Err(Ending::Failed(reason)),
+            Some("wish" | "fact") => continue,
             Some("done") if test == verdicts.len().to_string() => return Ok(verdicts),
             Some("done") => return Err(format!("the guest ran {test} tests, {} were reported", verdicts.len())),
             _ => return Err(format!("no report: {line:?}")),
@@ -90,11 +142,16 @@ mod tests {
         ];
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes);
+        writer.wish(Wish::Unplug).unwrap();
+        writer.fact("rates", "{\"a\": 1}").unwrap();
         for (test, verdict) in &verdicts {
             writer.verdict(test, verdict).unwrap();
         }
         writer.done().unwrap();
         let text = format!("noise\r\n{}", String::from_utf8(bytes).unwrap().replace('\n', "\r\n"));
+        assert_eq!((fact(&text, "rates"), fact(&text, "rate")), (Some("{\"a\": 1}"), None));
+        assert_eq!(wishes(&text).collect::<Vec<_>>(), [Wish::Unplug]);
+        assert_eq!(wishes("tentpeg\twish\tunplug").count(), 0, "not whole yet");
         let read = read(&text).unwrap();
         assert_eq!(read[0], ("a".to_owned(), Ok(())));
         assert_eq!(read[1], ("b c".to_owned(), Err(Ending::Skipped("no such device".to_owned()))));

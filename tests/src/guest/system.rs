@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString};
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -21,6 +21,24 @@ pub struct Iommu {
     pub address_bits: u8,
 }
 
+/// What the guest is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// The tests.
+    Test,
+    /// [`compare`](super::compare).
+    Compare,
+}
+
+impl Task {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Test => "test",
+            Self::Compare => "compare",
+        }
+    }
+}
+
 /// What the host tells the guest's program. As text it is a word of the kernel's command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
@@ -28,13 +46,15 @@ pub struct Settings {
     pub way: Way,
     /// What the IOMMU is.
     pub iommu: Iommu,
+    /// What is to be done.
+    pub task: Task,
 }
 
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let way = self.way.word();
         let remapping = if self.iommu.remaps_interrupts { "remapping" } else { "none" };
-        write!(f, "{SETTINGS}{way},{remapping},{}", self.iommu.address_bits)
+        write!(f, "{SETTINGS}{way},{remapping},{},{}", self.iommu.address_bits, self.task.word())
     }
 }
 
@@ -45,7 +65,10 @@ impl Settings {
         let mut fields = word.split(',');
         let way = Way::of_word(fields.next()?)?;
         let remaps_interrupts = fields.next()? == "remapping";
-        Some(Self { way, iommu: Iommu { remaps_interrupts, address_bits: fields.next()?.parse().ok()? } })
+        let address_bits = fields.next()?.parse().ok()?;
+        let task = fields.next()?;
+        let task = [Task::Test, Task::Compare].into_iter().find(|known| known.word() == task)?;
+        Some(Self { way, iommu: Iommu { remaps_interrupts, address_bits }, task })
     }
 
     /// What the host says by the kernel's command line.
@@ -54,7 +77,8 @@ impl Settings {
     /// It says nothing that is known.
     pub fn read() -> io::Result<Self> {
         let line = fs::read_to_string("/proc/cmdline")?;
-        let none = || io::Error::other(format!("no {SETTINGS}WAY,REMAPPING,BITS on the kernel's command line: {line}"));
+        let none =
+            || io::Error::other(format!("no {SETTINGS}WAY,REMAPPING,BITS,TASK on the kernel's command line: {line}"));
         Self::find(&line).ok_or_else(none)
     }
 }
@@ -77,18 +101,32 @@ fn mount(kind: &CStr, at: &CStr) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Loads the modules of a folder, in the order that the file `order` in it names them. A kernel that has all built in
-/// comes without the folder.
+/// Where the report goes to: the second serial port. It can be opened more than once.
+///
+/// # Errors
+/// The kernel's.
+pub fn report() -> io::Result<File> {
+    OpenOptions::new().write(true).open("/dev/ttyS1")
+}
+
+/// Loads modules of a folder, in the order that the file `order` of it names them, the last with `options`. A kernel that
+/// has all built in comes without the folder.
 ///
 /// # Errors
 /// The kernel's, with the module.
-pub fn load_modules(folder: &Path) -> io::Result<()> {
+pub fn load_modules(folder: &Path, order: &str, options: &str) -> io::Result<()> {
     if !folder.exists() {
         return Ok(());
     }
-    for name in fs::read_to_string(folder.join("order"))?.lines() {
-        load_module(&File::open(folder.join(name))?, "")
-            .map_err(|error| io::Error::other(format!("module {name}: {error}")))?;
+    let order = fs::read_to_string(folder.join(order))?;
+    let mut names = order.lines().peekable();
+    while let Some(name) = names.next() {
+        let options = if names.peek().is_none() { options } else { "" };
+        match load_module(&File::open(folder.join(name))?, options) {
+            // Two orders may have one of them in common.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            loaded => loaded.map_err(|error| io::Error::other(format!("module {name}: {error}")))?,
+        }
     }
     Ok(())
 }
@@ -133,10 +171,12 @@ mod tests {
     fn settings_are_read_as_they_were_written() {
         for way in [Way::Type1, Way::Iommufd] {
             for (remaps_interrupts, address_bits) in [(true, 39), (false, 48)] {
-                let settings = Settings { way, iommu: Iommu { remaps_interrupts, address_bits } };
-                assert_eq!(Settings::find(&format!("quiet {settings} panic=-1\n")), Some(settings));
+                for task in [Task::Test, Task::Compare] {
+                    let settings = Settings { way, iommu: Iommu { remaps_interrupts, address_bits }, task };
+                    assert_eq!(Settings::find(&format!("quiet {settings} panic=-1\n")), Some(settings));
+                }
             }
         }
-        assert_eq!(Settings::find("quiet tentpeg=type2,none,39"), None);
+        assert_eq!(Settings::find("quiet tentpeg=type2,none,39,test"), None);
     }
 }

@@ -25,7 +25,15 @@ impl VfioTier {
     /// # Errors
     /// [`Ending::Failed`] when one of them does not come up.
     pub fn new(sysfs: Sysfs, addresses: &[PciAddress], way: Way) -> Result<Self, Ending> {
-        let mut tier = Self { sysfs, way, name: format!("vfio, {way}"), controllers: Vec::new() };
+        Self::named(format!("vfio, {way}"), sysfs, addresses, way)
+    }
+
+    /// As [`new`](Self::new), under this name.
+    ///
+    /// # Errors
+    /// As of `new`.
+    pub fn named(name: String, sysfs: Sysfs, addresses: &[PciAddress], way: Way) -> Result<Self, Ending> {
+        let mut tier = Self { sysfs, way, name, controllers: Vec::new() };
         for &address in addresses {
             let bench = bench_of(open_function(&tier.sysfs, address, way)?)?;
             let (cap, identify) = (bench.controller.cap(), bench.controller.identify());
@@ -80,8 +88,19 @@ fn satisfies(has: &Wanted, wanted: &Wanted) -> bool {
 }
 
 /// Opens one controller, in an address space of its own.
-pub(super) fn open_function(sysfs: &Sysfs, address: PciAddress, way: Way) -> Result<Arc<VfioFunction>, Ending> {
+pub(crate) fn open_function(sysfs: &Sysfs, address: PciAddress, way: Way) -> Result<Arc<VfioFunction>, Ending> {
     function_of(vfio::open(sysfs, &[address], Some(way))?)
+}
+
+/// Opens two functions, in this order, into one address space.
+pub(super) fn open_two(sysfs: &Sysfs, addresses: [PciAddress; 2], way: Way) -> Result<[VfioDevice; 2], Ending> {
+    let devices = vfio::open(sysfs, &addresses, Some(way))?;
+    devices.try_into().map_err(|_| Ending::Failed("two functions were opened as another number".to_owned()))
+}
+
+/// The controller that an opened device is, enabled.
+pub(super) fn bench_on(device: VfioDevice) -> Result<Bench, Ending> {
+    bench_of(Arc::new(VfioFunction::new(Arc::new(device))?))
 }
 
 fn function_of(devices: Vec<VfioDevice>) -> Result<Arc<VfioFunction>, Ending> {

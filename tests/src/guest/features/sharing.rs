@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use tentpeg_driver::bus::Function;
-use tentpeg_driver::controller::{Controller, ControllerConfig};
+use tentpeg_driver::controller::{Attended, Controller, ControllerConfig};
 use tentpeg_driver::dma::{Access, Backing, DmaView, HostMemory, Region};
 use tentpeg_driver::queue::Extent;
-use tentpeg_driver::vfio::{self, VfioDevice, VfioFunction};
+use tentpeg_driver::vfio::VfioFunction;
 use tentpeg_engine::OpCode;
 
+use super::super::tier::{bench_on, open_function, open_two};
 use super::Special;
 use crate::device_tests::bench::{fill, holds};
 use crate::device_tests::{Bench, Ending, Verdict, ensure};
@@ -108,10 +109,7 @@ pub(super) fn twins(special: &Special) -> Verdict {
 
 /// A controller moves blocks from and into the Controller Memory Buffer of another.
 pub(super) fn buffer_of_another(special: &Special) -> Verdict {
-    let devices = vfio::open(&special.sysfs, &[special.twins[0], special.buffer], Some(special.way))?;
-    let Ok([controller, owner]) = <[VfioDevice; 2]>::try_from(devices) else {
-        return Err(Ending::Failed("two functions were opened as another number".to_owned()));
-    };
+    let [controller, owner] = open_two(&special.sysfs, [special.twins[0], special.buffer], special.way)?;
     let owner = Arc::new(VfioFunction::new(Arc::new(owner))?);
     let mut other = Controller::enable(Arc::clone(&owner) as Arc<dyn Function>, ControllerConfig::default())?;
     let buffer = other.memory_buffer()?.ok_or_else(|| Ending::Failed("it has no buffer".to_owned()))?;
@@ -119,8 +117,7 @@ pub(super) fn buffer_of_another(special: &Special) -> Verdict {
     let memory = owner.device().bar(buffer.bar.into())?;
     ensure(memory.len() as u64 >= buffer.offset + buffer.size, || format!("{buffer:?} in {} bytes", memory.len()))?;
     let memory = owner.device().dma().register(memory, Access::all())?;
-    let function = Arc::new(VfioFunction::new(Arc::new(controller))?);
-    let mut bench = Bench::new(Controller::enable(function, ControllerConfig::default())?, None)?;
+    let mut bench = bench_on(controller)?;
     let mut pair = bench.pair(8)?;
     let len = bench.limits.max_transfer();
     let iova = memory.iova_at(buffer.offset).ok_or_else(|| Ending::Failed("no such byte".to_owned()))?;
@@ -134,4 +131,29 @@ pub(super) fn buffer_of_another(special: &Special) -> Verdict {
     bench.finish(pair)?;
     memory.release();
     Ok(other.shutdown()?)
+}
+
+/// A controller moves blocks from and into its own Controller Memory Buffer, before and after it was recovered.
+pub(super) fn own_buffer(special: &Special) -> Verdict {
+    let function = open_function(&special.sysfs, special.buffer, special.way)?;
+    let device = Arc::clone(function.device());
+    let mut bench = Bench::new(Controller::enable(function, ControllerConfig::default())?, None)?;
+    let buffer = bench.controller.memory_buffer()?.ok_or_else(|| Ending::Failed("it has no buffer".to_owned()))?;
+    let iovas = bench.controller.open_memory_buffer()?;
+    let memory = device.bar(buffer.bar.into())?;
+    let len = bench.limits.max_transfer();
+    let iova = iovas.start();
+    let extent = [Extent { iova, len }];
+    let view = memory.view().slice(buffer.offset as usize, len as usize);
+    let mut pair = bench.pair(8)?;
+    for round in 1..3 {
+        fill(view, round);
+        bench.transfer(&mut pair, OpCode::Write, 0, &extent)?;
+        view.fill(0xEE);
+        bench.transfer(&mut pair, OpCode::Read, 0, &extent)?;
+        holds(view, round)?;
+        let attended = bench.controller.recover(&mut [&mut pair], &mut |_| {}, "to see what is left of it".to_owned());
+        ensure(matches!(attended, Attended::Recovered { .. }), || format!("{attended:?}"))?;
+    }
+    bench.finish(pair)
 }
