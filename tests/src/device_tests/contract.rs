@@ -497,14 +497,18 @@ fn two_engines(tier: &dyn Tier) -> Verdict {
     one.bench.finish()
 }
 
-/// An engine on a device that can be made to do wrong, with deadlines that pass soon.
-fn fragile(tier: &dyn Tier) -> Result<Scene, Ending> {
-    let recovery = RecoveryConfig {
+/// Deadlines that pass soon.
+fn impatient() -> RecoveryConfig {
+    RecoveryConfig {
         command_timeout: Duration::from_millis(100),
         abort_timeout: Duration::from_millis(100),
         health_interval: Duration::from_millis(5),
         ..RecoveryConfig::default()
-    };
+    }
+}
+
+/// An engine on a device that can be made to do wrong.
+fn fragile(tier: &dyn Tier, recovery: RecoveryConfig) -> Result<Scene, Ending> {
     let controller = ControllerConfig { recovery, ..ControllerConfig::default() };
     let scene = scene(tier, 64, EngineConfig { queue_entries: 16, controller, ..EngineConfig::default() })?;
     match scene.bench.engine.faults() {
@@ -527,7 +531,8 @@ fn strike(scene: &Scene, life: Life) {
 }
 
 fn nvme_status(tier: &dyn Tier) -> Verdict {
-    let mut scene = fragile(tier)?;
+    // Nothing may be aborted: of what is, the two sides count different bytes.
+    let mut scene = fragile(tier, RecoveryConfig::default())?;
     let status = StatusCode::UNRECOVERED_READ_ERROR.status().with_dnr(true);
     // Executed all the same, so that both sides count the same bytes.
     befall(&scene, Action::Status { status, execute: true });
@@ -547,7 +552,7 @@ fn nvme_status(tier: &dyn Tier) -> Verdict {
 /// Something happens in the middle of many tasks: each has one end, of which the notifier is told, and what is COMPLETED
 /// has its bytes.
 fn each_ends_once(tier: &dyn Tier, happens: impl Fn(&Scene)) -> Verdict {
-    let mut scene = fragile(tier)?;
+    let mut scene = fragile(tier, impatient())?;
     scene.fill_blocks(64)?;
     let told = Arc::new(Told::default());
     let batch = told.batch(&scene.bench, 64)?;

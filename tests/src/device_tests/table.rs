@@ -87,7 +87,7 @@ impl Table {
 /// The rows, the reasons, and the counts.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.rows.iter().map(|(test, _)| test.chars().count()).max().unwrap_or_default();
+        let width = self.rows.iter().map(|(test, _)| test.chars().count()).max().unwrap_or_default().max("test".len());
         let row = |test: &str, cells: Vec<&str>| {
             let cells: Vec<_> = cells
                 .into_iter()

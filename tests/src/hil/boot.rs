@@ -25,6 +25,10 @@ use crate::guest::trace::{CONFIG_WRITES, Marker, controller_stops_first};
 /// Bytes of a controller that has no more to hold than what tests write.
 const DRIVE_BYTES: u64 = 64 << 20;
 
+/// Bytes of the memory of the other function in the guest with the wider IOMMU: more than fits below 4 GiB, so that it lies
+/// behind whatever memory could be added.
+const WIDE_BAR: u64 = 2 << 30;
+
 /// How often a guest is started at the most.
 const STARTS: u32 = 3;
 
@@ -77,18 +81,19 @@ impl Boot {
     /// # Errors
     /// A guest does not come to its end.
     pub fn test(&self) -> Result<Verdicts, Box<dyn Error>> {
-        let first = self.with_tests(Iommu { remaps_interrupts: true, address_bits: 39 })?;
+        let first = self.with_tests(Iommu { remaps_interrupts: true, address_bits: 39 }, self.bar_bytes)?;
         let mut verdicts = look_from_outside(&first.machine)?;
         verdicts.splice(0..0, first.verdicts);
-        verdicts.extend(self.with_tests(Iommu { remaps_interrupts: false, address_bits: 48 })?.verdicts);
+        let wide = Iommu { remaps_interrupts: false, address_bits: 48 };
+        verdicts.extend(self.with_tests(wide, self.bar_bytes.max(WIDE_BAR))?.verdicts);
         Ok(verdicts)
     }
 
     /// A signal that ends QEMU is a mistake of QEMU, whatever the guest has done: 7.2 is ended by one now and then while a
     /// controller is reset or pulled under load. Then all of it is done anew, and it is said.
-    fn with_tests(&self, iommu: Iommu) -> Result<Ended, Box<dyn Error>> {
+    fn with_tests(&self, iommu: Iommu, bar_bytes: u64) -> Result<Ended, Box<dyn Error>> {
         let settings = Settings { way: self.way, iommu, task: Task::Test };
-        let start = || self.start(settings, drives::all().collect(), &[CONFIG_WRITES], Archive::default());
+        let start = || self.start(settings, drives::all().collect(), bar_bytes, &[CONFIG_WRITES], Archive::default());
         for _ in 1..STARTS {
             match start() {
                 Err(error) if error.is::<QemuCrashed>() => println!("{error}: the guest is started anew"),
@@ -103,10 +108,10 @@ impl Boot {
         &self,
         settings: Settings,
         drives: Vec<Drive>,
+        bar_bytes: u64,
         traced: &'static [&'static str],
         mut archive: Archive,
     ) -> Result<Ended, Box<dyn Error>> {
-        let bar_bytes = self.bar_bytes;
         if !bar_bytes.is_power_of_two() || bar_bytes < 16 << 20 {
             return Err(format!("--bar: {bar_bytes} bytes are no power of two of at least 16 MiB").into());
         }

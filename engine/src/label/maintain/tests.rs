@@ -195,7 +195,7 @@ fn power_goes_while_a_label_is_erased_whose_front_is_behind() {
 #[test]
 fn a_slot_is_erased_from_behind() {
     let mut device = MemoryBlocks::new(BLOCKS, 512);
-    let mut label = create(&mut device, &options()).unwrap();
+    let mut label = create(&mut device, &NewLabel { alignment: 512, ..options() }).unwrap();
     // Enough for more than a block of a slot, each time that it is written.
     for number in 0..8 {
         let name = format!("{number}{}", "x".repeat(40));
