@@ -57,16 +57,14 @@ pub(super) fn resized(
     }
     let mut grown = extents.to_vec();
     let behind = extents.last().map(|last| last.end());
-    if let Some(next) = holes.iter_mut().find(|hole| Some(hole.slba()) == behind) {
+    if let Some(next) = holes.iter().find(|hole| Some(hole.slba()) == behind) {
         let taken = next.blocks().min(wanted);
         // Never empty: neither the hole nor what is wanted is.
         grown.extend(BlockExtent::new(next.slba(), taken));
         wanted -= taken;
-        let left = BlockExtent::between(next.slba() + taken, next.end());
+        // What is left of it nobody looks at: then nothing is wanted any more.
         let place = *next;
         holes.retain(|hole| *hole != place);
-        holes.extend(left);
-        holes.sort_unstable();
     }
     while wanted > 0 {
         let first_fit = holes.iter().position(|hole| hole.blocks() >= wanted);

@@ -401,3 +401,12 @@ fn a_full_label_is_torn_at_every_byte() {
     assert!(compared > 40);
     assert!(unnoticed.contains(&false) && unnoticed.contains(&true), "the old label, and the new one");
 }
+
+/// Nothing behind the end of what is too small is looked at, not even where a slot would begin there.
+#[test]
+fn what_is_too_small_is_read_to_its_end_at_the_most() {
+    for (blocks, block_size) in [(1, 512), (1024, 512), (127, 4096), (128, 4096), (129, 4096)] {
+        let mut device = MemoryBlocks::new(blocks, block_size);
+        assert_eq!(inspect(&mut device).unwrap_err(), LabelError::Unsuitable { blocks, block_size });
+    }
+}

@@ -302,7 +302,7 @@ fn what_is_pending_waits_for_a_member_that_is_missing() {
 #[test]
 fn labels_that_no_crash_can_leave_are_broken() {
     type Edit = fn(&mut Record);
-    let edits: [(&str, u16, Edit); 7] = [
+    let edits: [(&str, u16, Edit); 8] = [
         ("its name, generation or durability", 1, |record| record.committed.as_mut().unwrap().name = "x".into()),
         ("its name, generation or durability", 2, |record| record.committed.as_mut().unwrap().generation = 2),
         ("its name, generation or durability", 1, |record| {
@@ -316,6 +316,7 @@ fn labels_that_no_crash_can_leave_are_broken() {
             record.committed.as_mut().unwrap().stripe.as_mut().unwrap().members.swap(0, 1);
         }),
         ("something else is pending", 2, |record| record.pending = Some(Pending::Delete)),
+        ("it is neither before nor behind", 2, |record| record.committed.as_mut().unwrap().generation = 5),
     ];
     for (says, index, edit) in edits {
         let mut devices = striped();
@@ -328,7 +329,7 @@ fn labels_that_no_crash_can_leave_are_broken() {
             };
             // What is wrong with the third is found with the first.
             rewrite(&mut members[if says.starts_with("its capacity") { 2 } else { usize::from(index) }], &edit);
-            if says.starts_with("something") {
+            if says.contains("pending") || says.starts_with("it is neither") {
                 rewrite(&mut members[0], &|record| {
                     let mut next = record.committed.clone().unwrap();
                     next.generation += 1;

@@ -233,7 +233,7 @@ fn no_field_is_believed() {
         (comes + 48, &[0, 0x11], "whole blocks"),
         (comes + 60, &[2], "the member at this index"),
         (comes + 60, &[0], "the member at this index"),
-        (comes + 62, &[1], "of no segment"),
+        (comes + 62, &[1], "members of no segment is 1"),
         (grows + 192 + 32, &[3], "not the next generation"),
         (grows + 192 + 60, &[0], "the member at this index"),
         (goes + 16, &[1], "bytes of a deletion"),
