@@ -1,5 +1,6 @@
 use super::*;
 use crate::blocks::memory::{Change, MemoryBlocks, Torn};
+use crate::label::place::SLOT_BYTES;
 use crate::label::{Malformed, Mode, NewSegment};
 
 const BLOCKS: u64 = 8 << 20 >> 9;
@@ -181,7 +182,7 @@ fn power_goes_while_a_label_is_replaced_or_erased() {
 /// The back has the newest state, the front an older one: that must not be what is left last.
 #[test]
 fn power_goes_while_a_label_is_erased_whose_front_is_behind() {
-    let mut device = without_newest_at_front();
+    let mut device = without_newest_at_front(0);
     assert_eq!(names(&mut device).unwrap(), "ab");
     erase(&mut device).unwrap();
     each_cut(&device, |mut left, when| match names(&mut left) {
@@ -310,33 +311,50 @@ fn a_namespace_that_was_resized_is_taken_as_it_is() {
     }
 }
 
-/// The front has lost its newest slot; the old back has it, in the middle of what is larger now.
+/// The front has lost its newest slot; the old back has it, in the middle of what is larger now: in its first slot, and in
+/// its second.
 #[test]
 fn the_old_back_has_its_say_when_the_namespace_was_enlarged() {
-    // Where it is partly, wholly, and not at all in the way of the new one.
-    for more in [1, 100, 1500, 5000] {
-        let mut device = without_newest_at_front();
+    // Where it is partly, and where it is not at all in the way of the new one.
+    for (names_then, more) in ["ab", "abc"].into_iter().flat_map(|names| [1, 1500, 5000].map(|more| (names, more))) {
+        let mut device = without_newest_at_front(names_then.len() as u32 - 2);
         device.resize(BLOCKS + more);
         repair(&mut device, &ID, RESIZED).unwrap();
-        assert_eq!(names(&mut device).unwrap(), "ab");
+        assert_eq!(names(&mut device).unwrap(), names_then);
         each_cut(&device, |mut left, when| {
             let _ = repair(&mut left, &ID, RESIZED);
-            assert_eq!(names(&mut left).unwrap(), "ab", "{when}");
+            assert_eq!(names(&mut left).unwrap(), names_then, "{when}, {more} blocks more");
         });
     }
 }
 
-/// As [`labelled`] with 1 MiB, less the slot at the front that has "b".
-fn without_newest_at_front() -> MemoryBlocks {
+/// As [`labelled`] with 1 MiB and so many segments more, less the slot at the front that has the last of them.
+fn without_newest_at_front(more: u32) -> MemoryBlocks {
     let mut device = labelled(1);
-    device.poke(40, device_byte(&mut device.clone(), 40) ^ 1);
+    for name in ["c", "d"].into_iter().take(more as usize) {
+        let mut label = Label::open(&mut device, &ID, Mode::ReadWrite).unwrap();
+        label.create_segment(&mut device, &NewSegment { name: name.to_owned(), ..new_of(1 << 20) }).unwrap();
+    }
+    let findings = inspect(&mut device).unwrap().0;
+    let sequence = |finding: &Finding| match finding {
+        Finding::Valid { sequence, .. } => *sequence,
+        other => panic!("{other:?}"),
+    };
+    let newest = if sequence(&findings[0]) > sequence(&findings[1]) { 0 } else { SLOT_BYTES as u64 };
+    let crc = newest + 40;
+    device.poke(crc, device_byte(&mut device.clone(), crc) ^ 1);
+    device.begin_journal();
     device
 }
 
-fn device_byte(device: &mut MemoryBlocks, at: usize) -> u8 {
+fn new_of(capacity: u64) -> NewSegment {
+    NewSegment { capacity, ..NewSegment::default() }
+}
+
+fn device_byte(device: &mut MemoryBlocks, at: u64) -> u8 {
     let mut block = [0; 512];
-    device.read(0, &mut block).unwrap();
-    block[at]
+    device.read(at / 512, &mut block).unwrap();
+    block[(at % 512) as usize]
 }
 
 #[test]
