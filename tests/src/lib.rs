@@ -9,4 +9,5 @@ pub mod fuzz;
 pub mod gpu;
 pub mod guest;
 pub mod instructions;
+mod own_memory;
 pub mod segments;
