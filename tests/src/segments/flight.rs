@@ -30,6 +30,13 @@ pub(super) enum Kind {
     Flush,
 }
 
+impl Kind {
+    /// Whether its request names memory.
+    pub(super) fn has_memory(self) -> bool {
+        matches!(self, Self::Read | Self::Unaligned { .. } | Self::Write)
+    }
+}
+
 /// A task that has not ended.
 pub(super) struct Flight {
     pub(super) batch: Batch,

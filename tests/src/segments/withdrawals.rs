@@ -4,7 +4,7 @@ use tentpeg_engine::{OpCode, Request, TransferState};
 
 use super::Mistake;
 use super::areas::{AREAS, SLOTS};
-use super::flight::{Kind, POISON};
+use super::flight::{Flight, Kind, POISON};
 use super::rig::Rig;
 
 impl Rig {
@@ -62,7 +62,8 @@ impl Rig {
         let area = self.dice.index(AREAS);
         let until = self.turns + self.dice.between(1, 200);
         let of_area = |slot: usize| slot / SLOTS == area;
-        if self.areas[area].rests.is_some() || !self.flights.iter().any(|flight| of_area(flight.slot)) {
+        let names_it = |flight: &Flight| of_area(flight.slot) && flight.kind.has_memory();
+        if self.areas[area].rests.is_some() || !self.flights.iter().any(names_it) {
             return Ok(());
         }
         if self.mistake == Some(Mistake::KeepsMemoryInFlight) {
@@ -73,19 +74,19 @@ impl Rig {
             return Ok(());
         }
         self.counters.unregistrations += 1;
-        self.flights.iter_mut().filter(|flight| of_area(flight.slot)).for_each(|flight| flight.given_up = true);
+        self.flights.iter_mut().filter(|flight| names_it(flight)).for_each(|flight| flight.given_up = true);
         self.functions.iter().for_each(|function| function.begin_step());
         let (Some(engine), Some(lane)) = (&self.engine, &mut self.lane) else { return Ok(()) };
         // Bytes are looked at before the memory is anybody else's.
         engine.unregister_memory_with(self.areas[area].memory(), lane);
-        self.all_have_ended("unregistration", |flight| of_area(flight.slot))?;
+        self.all_have_ended("unregistration", names_it)?;
         self.areas[area].rest(until);
         self.free_slots.retain(|slot| !of_area(*slot));
         self.ask_in_vain(area)
     }
 
     /// Every task of those that must have ended has, and in a way in which it may have.
-    fn all_have_ended(&mut self, what: &str, of: impl Fn(&super::flight::Flight) -> bool) -> Result<(), String> {
+    fn all_have_ended(&mut self, what: &str, of: impl Fn(&Flight) -> bool) -> Result<(), String> {
         let mut place = 0;
         while let Some(flight) = self.flights.get(place) {
             if !of(flight) {
