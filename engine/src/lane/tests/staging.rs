@@ -131,7 +131,7 @@ fn an_exhausted_pool_starves_nobody() {
         let batch = engine.allocate_batch_with(BatchOptions { priority, ..BatchOptions::default() }).unwrap();
         let opcode = if number % 2 == 0 { OpCode::Write } else { OpCode::Read };
         let source = own.address() + number * length;
-        engine.submit(&batch, &vec![request(opcode, source, number * length, length); 8]).unwrap();
+        engine.submit(&batch, &[request(opcode, source, number * length, length); 8]).unwrap();
         batches.push(batch);
     }
     let direct = rig.bench.submit(&rig.bench.descending(10));
