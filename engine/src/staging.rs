@@ -89,15 +89,12 @@ impl Staging {
         self.waiting.may_take(priority, place, self.free.len())
     }
 
-    /// Whether any batch stands in line.
-    #[inline]
-    pub(crate) fn is_waited_for(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
     /// A batch wants no buffer at the moment.
+    #[cold]
     pub(crate) fn leave_line(&mut self, priority: Priority, place: u32) {
-        self.waiting.leave(priority, place);
+        if !self.waiting.is_empty() {
+            self.waiting.leave(priority, place);
+        }
     }
 
     /// No batch is in line any more.

@@ -325,9 +325,9 @@ impl Port {
     /// Plans up to `most` commands of a batch's tasks, and puts it back into the round where it has more.
     fn plan_batch(&mut self, place: u32, most: usize) -> usize {
         let Some(tail) = self.entry(place).map(|entry| entry.batch.tail()) else { return 0 };
-        let (mut planned, mut waits) = (0, false);
+        let mut planned = 0;
         while planned < most {
-            let Self { pair, active, extents, counters, ground, .. } = self;
+            let Self { pair, active, extents, counters, ground, staging, .. } = self;
             let Some(Some(entry)) = active.get_mut(place as usize) else { return planned };
             let canceled = entry.batch.is_canceled();
             let Active { batch, cursor, share, in_flight, .. } = entry;
@@ -338,6 +338,8 @@ impl Port {
                     && share.is_none()
                     && cancel(batch, ground.lane, cursor.task, &mut canceled_tasks)
                 {
+                    // It may have waited for a staging buffer.
+                    staging.leave_line(batch.priority(), place);
                     cursor.task += 1;
                     continue;
                 }
@@ -362,17 +364,11 @@ impl Port {
             // A task that is no transfer of this lane.
             match self.plan_other(place) {
                 Some(commands) => planned += commands,
-                None => {
-                    waits = true;
-                    break;
-                }
+                None => break,
             }
         }
-        let Self { ground, active, free_places, rounds, staging, .. } = self;
+        let Self { ground, active, free_places, rounds, .. } = self;
         let Some(Some(entry)) = active.get_mut(place as usize) else { return planned };
-        if staging.is_waited_for() && !waits {
-            staging.leave_line(entry.batch.priority(), place);
-        }
         if entry.cursor.task < tail {
             rounds.push(entry.batch.priority(), place);
         } else {

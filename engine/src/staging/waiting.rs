@@ -116,7 +116,6 @@ impl Waiting {
         &mut self.standings[place]
     }
 
-    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.batches == 0
     }
