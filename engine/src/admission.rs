@@ -2,11 +2,13 @@
 //!
 //! What passes is inside its segment, whole blocks, inside one registered region that the device may use that way, and on
 //! dwords: the planner and the driver need not ask again. A read of a segment that was opened for unaligned ones may be
-//! anything inside it. Here it is decided, too, whether a request is contiguous on one device.
+//! anything inside it, and memory that may be staged may be on any byte, and need not be reached by the device. Here it is
+//! decided, too, whether a request is contiguous on one device.
 
 use tentpeg_driver::dma::{Access, Iova, RegionLookup, RegionTable, ResolveError};
 use thiserror::Error;
 
+use crate::memory::Nameable;
 use crate::segment::{Durability, Segment};
 use crate::task::{Head, Operation, Spread, Transfer, Work};
 use crate::{OpCode, Request, SegmentId};
@@ -112,17 +114,30 @@ impl<'a> Plain<'a> {
 
 /// Says whether `request` can be served, and how.
 #[cold]
-pub(crate) fn admit(request: &Request, segments: &[Segment], regions: &RegionTable) -> Result<Work, RequestError> {
+pub(crate) fn admit(request: &Request, segments: &[Segment], memory: &Nameable) -> Result<Work, RequestError> {
     let Request { opcode, source, target_id, target_offset, length } = *request;
     let (index, segment) = find(target_id, segments).ok_or(RequestError::NoSegment { target_id })?;
     if !is_whole(segment, target_offset, length, source) {
-        return admit_odd(request, index, segment, regions);
+        return admit_odd(request, index, segment, memory);
     }
     check_bounds(segment, target_offset, length)?;
     if opcode == OpCode::Write && !segment.writable {
         return Err(RequestError::ReadOnly);
     }
-    Ok(map(request, index, segment, resolve(request, regions)?))
+    match memory.resolve(source, length) {
+        Ok((iova, registered)) => {
+            check_access(request, registered)?;
+            Ok(map(request, index, segment, iova))
+        }
+        Err(error) => match memory.staged(source, length) {
+            // Memory that no device reaches begins there.
+            Some(staged) if matches!(error, ResolveError::NotRegistered { .. }) => {
+                check_access(request, staged?)?;
+                Ok(staged_work(request, index, segment))
+            }
+            _ => Err(error.into()),
+        },
+    }
 }
 
 /// Where the blocks of a request lie, when all about it is right.
@@ -144,24 +159,41 @@ fn map(request: &Request, index: u16, segment: &Segment, memory: Iova) -> Work {
     }
 }
 
-/// A request that is not whole blocks on dwords: a read of a segment that was opened for such, through staging memory,
-/// or refused.
-fn admit_odd(request: &Request, index: u16, segment: &Segment, regions: &RegionTable) -> Result<Work, RequestError> {
+/// A request that is not whole blocks on dwords: a read of a segment that was opened for such, or of whole blocks with memory
+/// that may be staged, through staging memory; or refused.
+fn admit_odd(request: &Request, index: u16, segment: &Segment, memory: &Nameable) -> Result<Work, RequestError> {
     let Request { opcode, source, target_offset, length, .. } = *request;
-    if opcode != OpCode::Read || !segment.layout.unaligned_reads || length == 0 {
-        check_blocks(segment, target_offset, length)?;
+    if opcode == OpCode::Read && segment.layout.unaligned_reads && length != 0 {
         check_bounds(segment, target_offset, length)?;
-        if opcode == OpCode::Write && !segment.writable {
-            return Err(RequestError::ReadOnly);
-        }
-        return Err(RequestError::SourceAlignment { source_address: source });
+        let registered = match memory.resolve(source, length) {
+            Ok((_, registered)) => registered,
+            Err(error) => memory.staged(source, length).unwrap_or(Err(error))?,
+        };
+        check_access(request, registered)?;
+        return Ok(staged_work(request, index, segment));
     }
+    check_blocks(segment, target_offset, length)?;
     check_bounds(segment, target_offset, length)?;
-    resolve(request, regions)?;
+    if opcode == OpCode::Write && !segment.writable {
+        return Err(RequestError::ReadOnly);
+    }
+    // What is left is that the memory is on no dword.
+    let staged = memory.staged(source, length).ok_or(RequestError::SourceAlignment { source_address: source })?;
+    check_access(request, staged?)?;
+    Ok(staged_work(request, index, segment))
+}
+
+/// A request whose bytes are copied, wherever its blocks lie.
+fn staged_work(request: &Request, index: u16, segment: &Segment) -> Work {
+    let Request { opcode, source, target_offset, length, .. } = *request;
+    let operation = match opcode {
+        OpCode::Read => Operation::StagedRead,
+        OpCode::Write => Operation::StagedWrite,
+    };
     let (first, last) = (target_offset >> segment.lba_shift, (target_offset + (length - 1)) >> segment.lba_shift);
-    let head = Head::spread(Operation::StagedRead, segment.layout.durability, index);
+    let head = Head::spread(operation, segment.layout.durability, index);
     let lanes = segment.map.devices_of(first, last - first + 1);
-    Ok(Work::Spread(Spread { head, lanes, offset: target_offset, memory: source, length }))
+    Work::Spread(Spread { head, lanes, offset: target_offset, memory: source, length })
 }
 
 /// Says whether a range of a segment can be zeroed or deallocated.
@@ -241,14 +273,13 @@ fn check_bounds(segment: &Segment, target_offset: u64, length: u64) -> Result<()
     Ok(())
 }
 
-/// Where devices find the request's memory, which lies in one region that they may use that way.
-fn resolve(request: &Request, regions: &RegionTable) -> Result<Iova, RequestError> {
-    let (memory, registered) = regions.resolve(request.source, request.length)?;
+/// Whether the memory was registered for what the request does.
+fn check_access(request: &Request, registered: Access) -> Result<(), RequestError> {
     let needed = needed(request.opcode);
     if !registered.contains(needed) {
         return Err(RequestError::Access { source_address: request.source, registered, needed });
     }
-    Ok(memory.start())
+    Ok(())
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub(crate) struct LaneCounters {
     bytes_read: u64,
     bytes_written: u64,
     staged_reads: u64,
+    staged_writes: u64,
     bytes_staged: u64,
 }
 
@@ -39,8 +40,14 @@ impl LaneCounters {
     }
 
     /// Counts a read through staging memory, of which so many bytes were copied.
-    pub(crate) fn count_staged(&mut self, bytes: u64) {
+    pub(crate) fn count_staged_read(&mut self, bytes: u64) {
         self.staged_reads += 1;
+        self.bytes_staged += bytes;
+    }
+
+    /// Counts a write through staging memory, for which so many bytes were copied.
+    pub(crate) fn count_staged_write(&mut self, bytes: u64) {
+        self.staged_writes += 1;
         self.bytes_staged += bytes;
     }
 }
@@ -101,9 +108,12 @@ counters! {
     bytes_read;
     /// Bytes that write commands asked for.
     bytes_written;
-    /// Read commands that went through staging memory: their requests were no whole blocks.
+    /// Read commands that went through staging memory: their requests were no whole blocks, or no device reaches their
+    /// memory as they name it.
     staged_reads;
-    /// Bytes that were copied from staging memory to where they were asked for.
+    /// Write commands that went through staging memory, for the latter reason; those that were issued again each time.
+    staged_writes;
+    /// Bytes that were copied between staging memory and where requests have them.
     bytes_staged;
     /// Commands that have ended.
     completions;
@@ -125,6 +135,7 @@ impl SharedCounters {
             bytes_read,
             bytes_written,
             staged_reads,
+            staged_writes,
             bytes_staged,
         } = *lane;
         self.store(EngineCounters {
@@ -137,6 +148,7 @@ impl SharedCounters {
             bytes_read,
             bytes_written,
             staged_reads,
+            staged_writes,
             bytes_staged,
             completions: pair.completions,
             doorbells: pair.doorbells,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use crossbeam_queue::ArrayQueue;
 use tentpeg_driver::controller::{ControllerConfig, ControllerError, RecoveryCounters};
-use tentpeg_driver::dma::{Access, DmaSpace, HostMemory};
+use tentpeg_driver::dma::{Access, DmaSpace, HostMemory, Region};
 use tentpeg_driver::model::{Faults, Model, ModelCounters, Violation};
 use tentpeg_driver::spec::identify::Oncs;
 use tentpeg_driver::spec::log::SmartLog;
@@ -24,13 +24,14 @@ use crate::blocks::write_zeroes;
 use crate::counters::{EngineCounters, LaneCounters, SharedCounters};
 use crate::device::{Device, DeviceInfo, Held, OpenError, SharedDevice, lock};
 use crate::lane::{Closing, Inbox, Inquiries, Lane, LaneThread, Port, PortParts};
-use crate::memory::{Memory, MemoryError, Registered};
+use crate::memory::{MemoryError, Registered};
 use crate::opening::{self, DeviceSource, NotOpened, OpenOptions};
 use crate::ownership::TakenOver;
 use crate::planning::Ground;
 use crate::planning::spread::{Means, Zeroes};
 use crate::progress::Progress;
 use crate::segment::{self, DeviceTraits, Segment, SegmentLayout};
+use crate::staging::{self, StagingCell, StagingMemory};
 use crate::task::{Operation, Transfer, Work};
 use crate::{Request, SegmentId};
 
@@ -88,6 +89,7 @@ struct Opened {
     inbox: Inbox,
     inquiries: Arc<Inquiries>,
     counters: Arc<SharedCounters>,
+    staging: StagingCell,
     /// Tells a lane that was not given back.
     closing: Arc<Closing>,
     /// What its pair had done, and a model had seen, when it was opened.
@@ -176,6 +178,7 @@ impl Engine {
             return Err(segment::LayoutError::NoDevice { segment: String::new(), device: 0, devices: 0 }.into());
         };
         let registered = Arc::<ArcSwap<Registered>>::default();
+        let unaligned_reads = segments.iter().any(|segment| segment.layout.unaligned_reads);
         let (mut devices, mut ports) = (Vec::new(), Vec::new());
         for (lane, device) in (0..).zip(opened) {
             let (info, held, pair) = device.into_parts();
@@ -183,10 +186,16 @@ impl Engine {
             let (means, zeroes) = means(&info, &held).map_err(failed)?;
             let volatile = info.controller.vwc.present();
             let ground = Ground { lane, nsid: info.nsid, limits: info.limits, volatile };
+            let staging = StagingCell::default();
+            if unaligned_reads {
+                // It is empty.
+                let _ = staging.set(StagingMemory::new(&space, &info.limits).map_err(failed)?);
+            }
             let mut shared = Opened {
                 inbox: Arc::new(ArrayQueue::new(max_batches)),
                 inquiries: Inquiries::open(),
                 counters: Arc::default(),
+                staging,
                 closing: Arc::default(),
                 taken_over: Arc::default(),
                 before: (EngineCounters::default(), held.model.as_ref().map(Model::counters).unwrap_or_default()),
@@ -210,7 +219,7 @@ impl Engine {
                 name: info.name.clone(),
                 segments: Arc::clone(&segments),
                 registered: Arc::clone(&registered),
-                unaligned_reads: segments.iter().any(|segment| segment.layout.unaligned_reads),
+                staging: Arc::clone(&shared.staging),
             });
             let port = port.map_err(failed)?;
             *lock(&shared.device) = Some(held);
@@ -283,22 +292,6 @@ impl Engine {
         self.devices.iter().find_map(|opened| opened.taken_over.get())
     }
 
-    /// Allocates host memory and registers it with the devices.
-    ///
-    /// # Errors
-    /// [`MemoryError`]; nothing is allocated then.
-    pub fn allocate_memory(&self, len: usize) -> Result<Memory, MemoryError> {
-        let _registering = lock(&self.registering);
-        let memory = HostMemory::allocate(len)?;
-        let region = Arc::new(self.space.register(memory, Access::all())?);
-        let memory = Memory { region };
-        // Two allocations of this process that are both alive share no address.
-        if let Some(registered) = self.registered.load().with(memory.clone()) {
-            self.registered.store(Arc::new(registered));
-        }
-        Ok(memory)
-    }
-
     /// A batch with room for `capacity` tasks; it grows when more are submitted.
     ///
     /// # Errors
@@ -328,8 +321,8 @@ impl Engine {
     #[inline]
     pub fn submit(&self, batch: &Batch, requests: &[Request]) -> Result<u32, SubmitError> {
         let registered = self.registered.load();
-        let mut plain = Plain::new(&self.segments, &registered.table);
-        let other = |request: &Request| admit(request, &self.segments, &registered.table);
+        let mut plain = Plain::new(&self.segments, &registered.nameable.direct);
+        let other = |request: &Request| admit(request, &self.segments, &registered.nameable);
         self.hand_over(batch, requests, |request| plain.transfer(request), other)
     }
 
@@ -483,6 +476,7 @@ impl Engine {
             let port = ports.iter_mut().find(|port| port.device() == number);
             closed = closed.and(opened.shut_down(port, self.drain_timeout));
         }
+        self.end_registrations();
         closed
     }
 }
@@ -522,16 +516,16 @@ impl Drop for Engine {
 
 /// By what a device does what it need not have a command for, and the zeroes that are written where it has no Write
 /// Zeroes.
-fn means(info: &DeviceInfo, held: &Held) -> Result<(Means, Option<Memory>), MemoryError> {
+fn means(info: &DeviceInfo, held: &Held) -> Result<(Means, Option<Region<HostMemory>>), MemoryError> {
     let limits = info.limits;
     let optional = held.controller.limits().optional;
     let (zeroes, memory) = match write_zeroes(&held.controller, &held.namespace, &limits) {
         Some((most, deallocate)) => (Zeroes::Command { most, deallocate }, None),
         None => {
             let memory = HostMemory::allocate(ZEROES.max(limits.page_size() as usize))?;
-            let region = Arc::new(held.clock.function().dma().register(memory, Access::DEVICE_READS)?);
+            let region = held.clock.function().dma().register(memory, Access::DEVICE_READS)?;
             let (iova, len) = (region.iova(), region.range().len());
-            (Zeroes::Writes { iova, len }, Some(Memory { region }))
+            (Zeroes::Writes { iova, len }, Some(region))
         }
     };
     let deallocation = if optional.oncs.contains(Oncs::DATASET_MANAGEMENT) {
@@ -539,5 +533,5 @@ fn means(info: &DeviceInfo, held: &Held) -> Result<(Means, Option<Memory>), Memo
     } else {
         0
     };
-    Ok((Means { zeroes, deallocation, staging: Means::staging(&limits) }, memory))
+    Ok((Means { zeroes, deallocation, staging: staging::buffer(&limits) }, memory))
 }

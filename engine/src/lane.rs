@@ -14,7 +14,6 @@ mod recovery;
 mod rounds;
 mod shares;
 mod special;
-mod staging;
 mod thread;
 mod withdrawal;
 

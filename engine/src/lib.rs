@@ -50,6 +50,7 @@ mod planning;
 mod progress;
 mod request;
 mod segment;
+mod staging;
 mod task;
 mod uri;
 
@@ -61,8 +62,9 @@ pub use device::{Device, DeviceInfo, Devices, FileStoreError, OpenError};
 pub use engine::{Engine, EngineConfig, EngineDevice, LaneMode, TooManyBatches};
 pub use lane::Lane;
 pub use lanes::MAX_DEVICES;
-pub use memory::{Memory, MemoryError, MemoryInUse};
+pub use memory::{Memory, MemoryError, MemoryInUse, RegisterOptions};
 pub use opening::{DeviceSource, NotOpened, OpenOptions, Scope, UnalignedReads};
 pub use request::{OpCode, Request, SegmentId, TransferState, TransferStatus};
 pub use segment::{BlockExtent, Durability, LayoutError, MemberLayout, Segment, SegmentLayout};
+pub use tentpeg_driver::dma::{Access, CallerMemory, CallerMemoryError, InPlaceError};
 pub use uri::{CacheUri, DeviceUri, ModelUri, PciUri, StoreUri, UriError, VfioUserUri};

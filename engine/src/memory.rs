@@ -1,41 +1,138 @@
 //! Memory that requests can name.
+//!
+//! [`Memory`] is a handle to what was registered with an engine: memory that the engine allocated, or the caller's own where
+//! it lies. Which path its bytes take is decided when it is registered, and never changed: devices reach it, or it is
+//! copied through staging buffers ([`staging`](crate::staging)), where the caller has allowed that. [`registered`] is the set
+//! of all of it.
+
+mod error;
+#[cfg(test)]
+pub(crate) mod own;
+mod registered;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tentpeg_driver::dma::{
-    Backing, DmaView, HostMemory, HostMemoryError, Pages, Region, RegionEntry, RegionTable, RegisterError,
+    Access, Backing, CallerMemory, DmaSpace, DmaView, HostMemory, InPlaceError, Iova, IovaRange, Pages, Region,
+    WholePages,
 };
-use thiserror::Error;
 
-/// Why there is no memory.
-#[derive(Debug, Error)]
-pub enum MemoryError {
-    /// The host has none.
-    #[error(transparent)]
-    Allocate(#[from] HostMemoryError),
-    /// It could not be mapped for devices.
-    #[error(transparent)]
-    Register(#[from] RegisterError),
+pub use error::{MemoryError, MemoryInUse};
+#[cfg(test)]
+pub(crate) use registered::StagedEntry;
+pub(crate) use registered::{Nameable, Registered};
+
+use crate::device::lock;
+
+/// How memory of the caller is registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegisterOptions {
+    /// What requests may have devices do with it: `DEVICE_WRITES` is what a read of a segment needs, `DEVICE_READS` a write
+    /// to one. Both without a word.
+    pub access: Access,
+    /// Whether bytes may go through staging buffers, where devices cannot take another way: because they cannot reach the
+    /// memory at all ([`Memory::staged`] says why then), or because a request's memory is not on a dword. Such bytes are
+    /// copied by the processor, and counted. Not allowed without a word: then memory that devices cannot reach is refused,
+    /// and a request that is not on a dword is INVALID.
+    pub staging: bool,
 }
 
-/// Host memory that was allocated and registered by an engine. Clones name the same memory.
+impl Default for RegisterOptions {
+    fn default() -> Self {
+        Self { access: Access::all(), staging: false }
+    }
+}
+
+/// Memory that is registered with an engine. Clones name the same memory.
 ///
-/// It stays registered until it is unregistered, or the engine is closed, and allocated as long as a handle is there.
+/// What the engine allocated stays registered until it is unregistered, or the engine is closed, and allocated as long as a
+/// handle is there. What is the caller's stays registered until it is unregistered, as often as it was registered, or until
+/// the engine has been closed; a handle that is left keeps nothing of it.
 #[derive(Clone)]
 pub struct Memory {
-    pub(crate) region: Arc<Region<HostMemory>>,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    address: u64,
+    len: usize,
+    access: Access,
+    /// Whether bytes may go through staging buffers.
+    staging: bool,
+    /// How often it is registered; changed while the set of registered memory is locked.
+    registrations: AtomicU32,
+    home: Home,
+}
+
+/// Whose it is, and how devices reach it.
+enum Home {
+    Allocated(Region<HostMemory>),
+    InPlace {
+        memory: Arc<CallerMemory>,
+        /// Until it is unregistered, whoever has a handle.
+        region: Mutex<Option<Region<Arc<CallerMemory>>>>,
+        /// Where it lies, with the rest of its pages; and where its first byte does.
+        iovas: IovaRange,
+        first: Iova,
+        beside: (usize, usize),
+    },
+    Staged {
+        memory: Arc<CallerMemory>,
+        /// Why devices do not reach it.
+        reason: String,
+    },
 }
 
 impl Memory {
-    /// The address of the first byte: what a request's `source` counts from.
-    pub fn address(&self) -> u64 {
-        self.region.backing().base().addr().get() as u64
+    /// Memory that was allocated for it.
+    pub(crate) fn allocated(region: Region<HostMemory>) -> Self {
+        let backing = region.backing();
+        let (address, len) = (backing.base().addr().get() as u64, backing.len());
+        Self::new((address, len), RegisterOptions { access: region.access(), staging: false }, Home::Allocated(region))
     }
 
-    /// The length in bytes: what was asked for, rounded up to whole pages.
+    /// Memory of the caller: where it lies, or else through staging, where `options` allow that.
+    pub(crate) fn of_caller(
+        space: &Arc<DmaSpace>,
+        memory: CallerMemory,
+        options: RegisterOptions,
+    ) -> Result<Self, InPlaceError> {
+        memory.check_access(options.access)?;
+        let range = (memory.address() as u64, memory.len());
+        let memory = Arc::new(memory);
+        let home = match Self::in_place(space, &memory, options.access) {
+            Ok(home) => home,
+            Err(error) if options.staging => Home::Staged { memory, reason: error.to_string() },
+            Err(error) => return Err(error),
+        };
+        Ok(Self::new(range, options, home))
+    }
+
+    fn in_place(space: &Arc<DmaSpace>, memory: &Arc<CallerMemory>, access: Access) -> Result<Home, InPlaceError> {
+        let WholePages { before, after, .. } = memory.whole_pages(space.page_size())?;
+        let region = space.register_in_place(memory, access)?;
+        // The first byte lies before the end of its first page.
+        let first = region.iova_at(before as u64).unwrap_or(region.iova());
+        let (iovas, memory) = (region.range(), Arc::clone(memory));
+        Ok(Home::InPlace { memory, region: Mutex::new(Some(region)), iovas, first, beside: (before, after) })
+    }
+
+    fn new((address, len): (u64, usize), options: RegisterOptions, home: Home) -> Self {
+        let RegisterOptions { access, staging } = options;
+        let inner = Inner { address, len, access, staging, registrations: AtomicU32::new(1), home };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The address of the first byte: what a request's `source` counts from.
+    pub fn address(&self) -> u64 {
+        self.inner.address
+    }
+
+    /// The length in bytes: of what was allocated, what was asked for, rounded up to whole pages.
     pub fn len(&self) -> usize {
-        self.region.backing().len()
+        self.inner.len
     }
 
     /// Whether there is no byte: never.
@@ -43,87 +140,146 @@ impl Memory {
         false
     }
 
-    /// What it stands on.
-    pub fn pages(&self) -> &Pages {
-        self.region.backing().pages()
+    /// What requests may have devices do with it.
+    pub fn access(&self) -> Access {
+        self.inner.access
     }
 
-    /// As admission sees it.
-    fn entry(&self) -> RegionEntry {
-        RegionEntry {
-            address: self.address(),
-            len: self.len() as u64,
-            iova: self.region.iova(),
-            access: self.region.access(),
+    /// What it stands on; `None`: it is the caller's.
+    pub fn pages(&self) -> Option<&Pages> {
+        match &self.inner.home {
+            Home::Allocated(region) => Some(region.backing().pages()),
+            Home::InPlace { .. } | Home::Staged { .. } => None,
         }
     }
 
-    /// The bytes. What a pending task reads or writes is of no meaning meanwhile.
+    /// Why all of its bytes go through staging buffers; `None`: devices reach it.
+    pub fn staged(&self) -> Option<&str> {
+        match &self.inner.home {
+            Home::Staged { reason, .. } => Some(reason),
+            Home::Allocated(_) | Home::InPlace { .. } => None,
+        }
+    }
+
+    /// How many bytes devices can reach that lie before and behind it on its first and last page, as they can be given whole
+    /// pages only. No command names them. Memory that is whole pages has none.
+    pub fn exposed_beside(&self) -> (usize, usize) {
+        match &self.inner.home {
+            Home::InPlace { beside, .. } => *beside,
+            Home::Allocated(_) | Home::Staged { .. } => (0, 0),
+        }
+    }
+
+    /// The bytes of memory that the engine allocated. What a pending task reads or writes is of no meaning meanwhile.
+    ///
+    /// # Panics
+    /// Where it is the caller's, who has the bytes already.
     pub fn view(&self) -> DmaView<'_> {
-        self.region.view()
+        match &self.inner.home {
+            Home::Allocated(region) => region.view(),
+            Home::InPlace { memory, .. } | Home::Staged { memory, .. } => {
+                panic!("{memory:?} are the caller's: a view is of memory that an engine has allocated")
+            }
+        }
+    }
+
+    /// The IOVAs by which devices reach it. `None`: they do not.
+    pub(crate) fn iovas(&self) -> Option<IovaRange> {
+        match &self.inner.home {
+            Home::Allocated(region) => Some(region.range()),
+            Home::InPlace { iovas, .. } => Some(*iovas),
+            Home::Staged { .. } => None,
+        }
+    }
+
+    /// The IOVA of the first byte, likewise.
+    fn first_iova(&self) -> Option<Iova> {
+        match &self.inner.home {
+            Home::Allocated(region) => Some(region.iova()),
+            Home::InPlace { first, .. } => Some(*first),
+            Home::Staged { .. } => None,
+        }
+    }
+
+    /// Copies from `offset` into the whole of `to`, while it is registered.
+    pub(crate) fn read(&self, offset: usize, to: &mut [u8]) {
+        match &self.inner.home {
+            Home::Allocated(region) => region.view().read(offset, to),
+            Home::InPlace { memory, .. } | Home::Staged { memory, .. } => memory.read(offset, to),
+        }
+    }
+
+    /// Copies `from` to `offset`, while it is registered, for devices to write among others.
+    pub(crate) fn write(&self, offset: usize, from: &[u8]) {
+        match &self.inner.home {
+            Home::Allocated(region) => region.view().write(offset, from),
+            Home::InPlace { memory, .. } | Home::Staged { memory, .. } => memory.write(offset, from),
+        }
+    }
+
+    /// Ends what devices reach of it: no command names it any more. What is allocated stays as long as there is a handle.
+    pub(crate) fn end(self) {
+        match &self.inner.home {
+            Home::InPlace { region, .. } => {
+                if let Some(region) = lock(region).take() {
+                    region.release();
+                }
+            }
+            Home::Staged { .. } => {}
+            Home::Allocated(_) => {
+                // Its IOVAs can be used again at once where this is the last handle.
+                if let Some(Inner { home: Home::Allocated(region), .. }) = Arc::into_inner(self.inner) {
+                    region.release();
+                }
+            }
+        }
+    }
+
+    /// Ends what devices reach of it where it is the caller's, at a time at which nobody knows what commands name.
+    pub(crate) fn cut_off(&self) {
+        if let Home::InPlace { region, .. } = &self.inner.home {
+            drop(lock(region).take());
+        }
+    }
+
+    /// Whether devices reach it.
+    #[cfg(test)]
+    pub(crate) fn is_reached(&self) -> bool {
+        match &self.inner.home {
+            Home::Allocated(_) => true,
+            Home::InPlace { region, .. } => lock(region).is_some(),
+            Home::Staged { .. } => false,
+        }
+    }
+
+    /// Registers it once more. `false`: it is registered in another way.
+    fn register_again(&self, options: RegisterOptions) -> bool {
+        let Inner { access, staging, registrations, home, .. } = &*self.inner;
+        let same = (*access, *staging) == (options.access, options.staging) && !matches!(home, Home::Allocated(_));
+        if same {
+            registrations.fetch_add(1, Ordering::Relaxed);
+        }
+        same
+    }
+
+    /// Takes back one registration. Whether it is registered still.
+    fn unregister_once(&self) -> bool {
+        let registrations = &self.inner.registrations;
+        let many = registrations.load(Ordering::Relaxed) > 1;
+        if many {
+            registrations.fetch_sub(1, Ordering::Relaxed);
+        }
+        many
+    }
+
+    /// Whether both are handles to one.
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 }
 
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes at {:#x}", self.len(), self.address())
-    }
-}
-
-/// Memory that stays registered, as requests that have not ended name it.
-#[derive(Debug, Error)]
-#[error("{tasks} tasks that have not ended name the memory ({memory:?}): wait for them, or cancel them")]
-pub struct MemoryInUse {
-    /// The memory, given back.
-    pub memory: Memory,
-    /// Tasks that name it.
-    pub tasks: usize,
-}
-
-/// All memory that was registered, as it was at some time.
-#[derive(Default)]
-pub(crate) struct Registered {
-    /// What admission asks: the memory that requests can name.
-    pub(crate) table: RegionTable,
-    /// By address; that which is being unregistered too, as what was admitted before is served still.
-    regions: Vec<Memory>,
-}
-
-impl Registered {
-    /// The same with one more. `None`: it shares addresses with another.
-    pub(crate) fn with(&self, memory: Memory) -> Option<Self> {
-        let mut entries = self.table.entries().to_vec();
-        entries.push(memory.entry());
-        let table = RegionTable::new(entries).ok()?;
-        let mut regions = self.regions.clone();
-        regions.push(memory);
-        regions.sort_by_key(Memory::address);
-        Some(Self { table, regions })
-    }
-
-    /// The same with that memory out of what requests can name. `None`: it is not among it.
-    pub(crate) fn closing(&self, memory: &Memory) -> Option<Self> {
-        let (closing, mut entries) = (memory.entry(), self.table.entries().to_vec());
-        entries.retain(|entry| *entry != closing);
-        if entries.len() == self.table.entries().len() {
-            return None;
-        }
-        Some(Self { table: RegionTable::new(entries).ok()?, regions: self.regions.clone() })
-    }
-
-    /// The same without that memory.
-    pub(crate) fn without(&self, memory: &Memory) -> Self {
-        let mut regions = self.regions.clone();
-        regions.retain(|region| !Arc::ptr_eq(&region.region, &memory.region));
-        Self { table: self.table.clone(), regions }
-    }
-
-    /// The memory that has the `len` bytes at `address`, and where in it they begin.
-    pub(crate) fn find(&self, address: u64, len: u64) -> Option<(&Memory, usize)> {
-        let after = self.regions.partition_point(|memory| memory.address() <= address);
-        let memory = self.regions.get(after.checked_sub(1)?)?;
-        let offset = address - memory.address();
-        let end = offset.checked_add(len)?;
-        (end <= memory.len() as u64).then_some((memory, offset as usize))
     }
 }

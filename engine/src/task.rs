@@ -38,6 +38,15 @@ pub(crate) enum Operation {
     Deallocate,
     /// Makes what was written durable.
     Flush,
+    /// From an address through staging memory into the segment: whole blocks.
+    StagedWrite,
+}
+
+impl Operation {
+    /// Whether its bytes go through staging memory, and its memory is an address.
+    pub(crate) const fn is_staged(self) -> bool {
+        matches!(self, Self::StagedRead | Self::StagedWrite)
+    }
 }
 
 /// Kind, durability, lane and segment of a task in one word, so that two tasks of a kind are told by one comparison.
@@ -91,12 +100,14 @@ impl Head {
         const DEALLOCATE: u32 = SPREAD + Operation::Deallocate as u32;
         const ZEROES: u32 = SPREAD + Operation::Zeroes as u32;
         const STAGED_READ: u32 = SPREAD + Operation::StagedRead as u32;
+        const STAGED_WRITE: u32 = SPREAD + Operation::StagedWrite as u32;
         const SPREAD_WRITE: u32 = SPREAD + Operation::Write as u32;
         match self.kind() {
             FLUSH => Operation::Flush,
             DEALLOCATE => Operation::Deallocate,
             ZEROES => Operation::Zeroes,
             STAGED_READ => Operation::StagedRead,
+            STAGED_WRITE => Operation::StagedWrite,
             SPREAD_WRITE => Operation::Write,
             _ => Operation::Read,
         }
@@ -151,7 +162,7 @@ pub(crate) struct Spread {
     pub(crate) lanes: LaneSet,
     /// The first byte in the segment.
     pub(crate) offset: u64,
-    /// The IOVA of the memory; of a staged read its address; 0 where there is none.
+    /// The IOVA of the memory; its address where it is staged; 0 where there is none.
     pub(crate) memory: u64,
     /// Bytes.
     pub(crate) length: u64,

@@ -10,4 +10,5 @@ pub mod gpu;
 pub mod guest;
 pub mod hil;
 pub mod instructions;
+mod own_memory;
 pub mod segments;

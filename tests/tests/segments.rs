@@ -32,6 +32,15 @@ fn a_slice_in_each_mode_finds_nothing_wrong() {
     ] {
         assert!(count > 0, "{what}: none");
     }
+    for (what, count) in [
+        ("batches canceled", total.cancels),
+        ("batches freed", total.frees),
+        ("memory unregistered", total.unregistrations),
+        ("tasks canceled", total.canceled),
+        ("staged writes", total.staged_writes),
+    ] {
+        assert!(count >= 20, "{what}: only {count}");
+    }
 }
 
 /// A failure that is found once is found again: a seed says all that happens.
@@ -64,4 +73,15 @@ fn a_write_that_the_reference_forgot_is_found() {
 #[test]
 fn a_byte_in_the_wrong_place_is_found() {
     found_as(Mistake::ReadsBeside, Durability::None, &["found wrong bytes", "right would be"]);
+}
+
+#[test]
+fn a_batch_that_was_not_freed_is_found() {
+    found_as(Mistake::FreesNothing, Durability::None, &["PENDING after its free"]);
+}
+
+/// What is read arrives in memory that the harness has taken back.
+#[test]
+fn memory_that_was_not_unregistered_is_found() {
+    found_as(Mistake::KeepsMemoryInFlight, Durability::None, &["after it had been unregistered"]);
 }

@@ -47,7 +47,7 @@ pub struct MemoryUsed {
 
 impl From<&Memory> for MemoryUsed {
     fn from(memory: &Memory) -> Self {
-        Self { bytes: memory.len() as u64, pages: memory.pages().to_string() }
+        Self { bytes: memory.len() as u64, pages: memory.pages().map(ToString::to_string).unwrap_or_default() }
     }
 }
 

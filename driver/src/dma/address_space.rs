@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bitflags::bitflags;
 use thiserror::Error;
 
+use super::caller_memory::{CallerMemory, CallerMemoryError, WholePages};
 use super::{AcceleratorMemory, AllocateError, Backing, IovaAllocator, IovaRange, Region};
 
 bitflags! {
@@ -105,8 +106,8 @@ pub trait AddressSpace: Send + Sync {
     /// [`MapError`]; nothing is mapped then.
     ///
     /// # Safety
-    /// The memory stays mapped in this process, readable and writable, until [`unmap`](Self::unmap) of exactly this
-    /// range has returned, and meanwhile nobody makes a reference to it.
+    /// The memory stays mapped in this process until [`unmap`](Self::unmap) of exactly this range has returned, readable,
+    /// and writable where `access` lets devices write; and meanwhile nobody makes a reference to what commands name of it.
     unsafe fn map(&self, range: IovaRange, memory: NonNull<u8>, access: Access) -> Result<(), MapError>;
 
     /// As [`map`](Self::map), for memory that is a mapping of `file` from byte `offset` on: a translation in another
@@ -179,6 +180,20 @@ impl ReservedIovas {
     }
 }
 
+/// Why memory of the caller was not registered where it lies.
+#[derive(Debug, Error)]
+pub enum InPlaceError {
+    /// It is not such memory.
+    #[error(transparent)]
+    Memory(#[from] CallerMemoryError),
+    /// It could not be mapped.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+}
+
+/// The page of an IOMMU that is worth being aligned to: 2 MiB.
+const LARGE_PAGE: u64 = 2 << 20;
+
 /// One address space with its IOVAs: where regions come from. Shared by all functions of an engine, so that a
 /// region has one IOVA.
 pub struct DmaSpace {
@@ -245,6 +260,42 @@ impl DmaSpace {
     pub fn reserve(self: &Arc<Self>, len: u64) -> Result<ReservedIovas, AllocateError> {
         let range = self.take_range(len)?;
         Ok(ReservedIovas { space: Arc::clone(self), range })
+    }
+
+    /// Maps memory of the caller where it lies: the [`whole_pages`](CallerMemory::whole_pages) that it is on, by
+    /// [`page_size`](Self::page_size). Every page is faulted in first, for writing where it can be written, so that no
+    /// page is replaced behind the mapping.
+    ///
+    /// From 2 MiB on IOVA and address are the same modulo 2 MiB: where the memory is on large pages the IOMMU can have as
+    /// large ones.
+    ///
+    /// # Errors
+    /// [`InPlaceError`]; nothing is mapped then.
+    pub fn register_in_place(
+        self: &Arc<Self>,
+        memory: &Arc<CallerMemory>,
+        access: Access,
+    ) -> Result<Region<Arc<CallerMemory>>, InPlaceError> {
+        memory.check_access(access)?;
+        memory.check_kind()?;
+        let pages = memory.whole_pages(self.page_size())?;
+        memory.fault_in()?;
+        let WholePages { base, len, before, .. } = pages;
+        let (address, bytes) = (base.addr().get() as u64, len as u64);
+        let align = if bytes >= LARGE_PAGE { LARGE_PAGE } else { 1 };
+        let align = align.max(self.page_size());
+        let range = self.lock_iovas().allocate_like(bytes, align, address).map_err(RegisterError::Iova)?;
+        let file = memory.file().map(|(file, offset)| (file, offset.checked_sub(before as u64)));
+        // SAFETY: a region owns its backing and ends its mapping before it drops it; `CallerMemory` stands for its creator's
+        // promise that the bytes stay mapped for that long, and what its file is; that they are readable, and writable
+        // where that is asked for, was looked up. Of the rest of its first and last pages commands name nothing.
+        let mapped = unsafe {
+            match file {
+                Some((file, Some(offset))) => self.translation.map_file(range, base, (file, offset), access),
+                _ => self.translation.map(range, base, access),
+            }
+        };
+        Ok(self.made(range, mapped, Arc::clone(memory), access)?)
     }
 
     fn take_range(&self, len: u64) -> Result<IovaRange, AllocateError> {

@@ -98,11 +98,20 @@ impl IovaAllocator {
     /// # Errors
     /// [`AllocateError`], which says how much is left.
     pub fn allocate(&mut self, len: u64, align: u64) -> Result<IovaRange, AllocateError> {
+        self.allocate_like(len, align, 0)
+    }
+
+    /// As [`allocate`](Self::allocate), for memory at `address`: the start is the same as that, modulo `align`, so that
+    /// what lies on a large page there can have one here.
+    ///
+    /// # Errors
+    /// [`AllocateError`], which says how much is left.
+    pub fn allocate_like(&mut self, len: u64, align: u64, address: u64) -> Result<IovaRange, AllocateError> {
         if len == 0 || !align.is_power_of_two() {
             return Err(AllocateError::Unusable { len, align });
         }
         let found = self.free.iter().find_map(|(&start, &free)| {
-            let aligned = start.checked_next_multiple_of(align)?;
+            let aligned = start.checked_add(address.wrapping_sub(start) & (align - 1))?;
             let end = aligned.checked_add(len)?;
             (end <= start + free).then_some((start, free, aligned))
         });
@@ -238,19 +247,24 @@ mod tests {
     proptest! {
         #[test]
         fn ranges_never_overlap_and_all_comes_back(
-            steps in prop::collection::vec((1u64..0x9000, 0u32..16, any::<prop::sample::Index>(), any::<bool>()), 1..200)
+            steps in prop::collection::vec(
+                (1u64..0x9000, 0u32..16, any::<u64>(), any::<prop::sample::Index>(), any::<bool>()), 1..200
+            )
         ) {
             let aperture = range(0x1000, 0x40_0000);
             let hole = range(0x10_0000, 0x1234);
             let mut allocator = IovaAllocator::new(&[aperture], &[hole]);
             let total = allocator.free_bytes();
             let mut held: Vec<IovaRange> = Vec::new();
-            for (len, align, which, give_back) in steps {
+            for (len, align, address, which, give_back) in steps {
+                // Aligned itself, or like some address.
+                let address = if address.is_multiple_of(2) { 0 } else { address };
                 if give_back && !held.is_empty() {
                     let range = held.swap_remove(which.index(held.len()));
                     allocator.free(range).unwrap();
-                } else if let Ok(got) = allocator.allocate(len, 1 << align) {
-                    prop_assert_eq!(got.start().get() % (1 << align), 0);
+                } else if let Ok(got) = allocator.allocate_like(len, 1 << align, address) {
+                    prop_assert_eq!(got.len(), len);
+                    prop_assert_eq!(got.start().get() % (1 << align), address % (1 << align));
                     prop_assert!(got.start() >= aperture.start() && got.end() <= aperture.end());
                     prop_assert!(!got.overlaps(hole));
                     prop_assert!(held.iter().all(|other| !other.overlaps(got)));

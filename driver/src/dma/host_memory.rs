@@ -278,7 +278,7 @@ fn free_hugepages() -> Option<u64> {
 }
 
 /// The kernel's ordinary page in bytes.
-fn ordinary_page_size() -> usize {
+pub(super) fn ordinary_page_size() -> usize {
     // SAFETY: sysconf has no precondition.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).unwrap_or(4096)

@@ -4,7 +4,7 @@
 //! space, shared by all functions of an engine: it hands out IOVAs and maps memory at them through whatever
 //! [`AddressSpace`] the bus has (an IOMMU, or the model's own). A [`Region`] is memory that was mapped: it owns the
 //! bytes, the mapping and the IOVAs, and gives them up in the one safe order. [`HostMemory`] is the memory that we
-//! allocate ourselves. [`AcceleratorMemory`] is what the host cannot touch; a [`Mover`] copies to and from it for a
+//! allocate ourselves, [`CallerMemory`] that of somebody else in this process. [`AcceleratorMemory`] is what the host cannot touch; a [`Mover`] copies to and from it for a
 //! controller in software. [`RegionTable`] finds the region of an address range.
 //!
 //! Bytes that a device may touch are never a `&[u8]`: [`DmaView`] reads and writes them.
@@ -15,6 +15,7 @@
 mod address_space;
 mod allocator;
 pub mod barrier;
+mod caller_memory;
 mod host_memory;
 mod iova;
 mod mover;
@@ -22,10 +23,11 @@ mod region;
 mod region_table;
 mod view;
 
-pub use address_space::{Access, AddressSpace, DmaSpace, MapError, RegisterError, ReservedIovas};
+pub use address_space::{Access, AddressSpace, DmaSpace, InPlaceError, MapError, RegisterError, ReservedIovas};
 #[cfg(test)]
 pub(crate) use allocator::{APERTURE, MSI_WINDOW};
 pub use allocator::{AllocateError, FreeError, IovaAllocator};
+pub use caller_memory::{CallerMemory, CallerMemoryError, WholePages};
 pub use host_memory::{HostMemory, HostMemoryError, PageSize, Pages};
 pub use iova::{Iova, IovaRange};
 pub use mover::{MemoryCopy, Mover, MoverError};

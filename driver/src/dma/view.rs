@@ -29,7 +29,8 @@ impl<'a> DmaView<'a> {
     /// A view of `len` bytes from `base`.
     ///
     /// # Safety
-    /// The bytes stay mapped, readable and writable for `'a`, and nobody makes a reference to them in that time.
+    /// The bytes stay mapped and readable for `'a`, writable where something is written through the view, and nobody makes
+    /// a reference to those of them that are used through it in that time.
     pub const unsafe fn new(base: NonNull<u8>, len: usize) -> Self {
         Self { base, len, memory: PhantomData }
     }

@@ -9,6 +9,7 @@ use tentpeg_driver::spec::registers::Cap;
 
 use super::*;
 use crate::lanes::LaneSet;
+use crate::memory::StagedEntry;
 use crate::segment::{BlockExtent, DeviceTraits, MemberLayout, SegmentLayout};
 
 fn limits(lbads: u8, nsze: u64) -> Limits {
@@ -42,14 +43,14 @@ fn segments() -> [Segment; 3] {
 }
 
 /// 0x10000 to 0x14000 and, touching it, to 0x18000; then one that devices may only write and one they may only read.
-fn regions() -> RegionTable {
-    RegionTable::new(vec![
+fn regions() -> Nameable {
+    let direct = RegionTable::new(vec![
         region(0x1_0000, 0x4000, 0x70_0000, Access::all()),
         region(0x1_4000, 0x4000, 0x90_0000, Access::all()),
         region(0x3_0000, 0x4000, 0xa0_0000, Access::DEVICE_WRITES),
         region(0x5_0000, 0x4000, 0xb0_0000, Access::DEVICE_READS),
-    ])
-    .unwrap()
+    ]);
+    Nameable::new(direct.unwrap(), Vec::new())
 }
 
 const GOOD: Request =
@@ -76,7 +77,7 @@ fn what_is_right_is_admitted_at_its_place() {
 #[test]
 fn what_is_plain_is_admitted_at_first_sight() {
     let (segments, regions) = (segments(), regions());
-    let at_first_sight = |request| Plain::new(&segments, &regions).transfer(&request).map(Work::Transfer);
+    let at_first_sight = |request| Plain::new(&segments, &regions.direct).transfer(&request).map(Work::Transfer);
     for request in [
         GOOD,
         Request { opcode: OpCode::Write, ..GOOD },
@@ -94,6 +95,49 @@ fn what_is_plain_is_admitted_at_first_sight() {
     ] {
         assert_eq!(at_first_sight(request), None, "{request:?}");
         assert!(admit(&request, &segments, &regions).is_err(), "{request:?}");
+    }
+}
+
+/// Memory that no device reaches, and such as is on no dword, where that may be copied.
+#[test]
+fn what_may_be_staged_is_admitted_so() {
+    let entry = |address, len, access| StagedEntry { address, len, access };
+    let staged = vec![
+        entry(0x1_0000, 0x4000, Access::all()),
+        entry(0x8_0001, 0x4000, Access::all()),
+        entry(0x9_0000, 0x4000, Access::DEVICE_READS),
+    ];
+    let memory = Nameable::new(regions().direct, staged);
+    let segments = segments();
+    let admit = |request: Request| admit(&request, &segments, &memory);
+    let copied = |operation, offset, source| {
+        let head = Head::spread(operation, Durability::None, 0);
+        Ok(Work::Spread(Spread { head, lanes: LaneSet::one(0), offset, memory: source, length: 4096 }))
+    };
+    let (read, write) = (Operation::StagedRead, Operation::StagedWrite);
+    let at = |source| Request { source, ..GOOD };
+    let writing = |source| Request { opcode: OpCode::Write, ..at(source) };
+    assert_eq!(admit(at(0x8_0001)), copied(read, 8192, 0x8_0001));
+    assert_eq!(admit(at(0x8_0004)), copied(read, 8192, 0x8_0004), "on a dword, and devices do not reach it");
+    assert_eq!(admit(writing(0x8_3001)), copied(write, 8192, 0x8_3001), "to its last byte");
+    assert_eq!(admit(writing(0x1_0003)), copied(write, 8192, 0x1_0003));
+    assert!(matches!(admit(at(0x1_0000)), Ok(Work::Transfer(_))), "devices reach it as it is");
+    assert_eq!(admit(writing(0x9_0000)), copied(write, 8192, 0x9_0000));
+    for (request, message) in [
+        (at(0x9_0000), "was registered for Access(DEVICE_READS), the request needs Access(DEVICE_WRITES)"),
+        (at(0x9_0001), "was registered for Access(DEVICE_READS), the request needs Access(DEVICE_WRITES)"),
+        (at(0x8_0000), "memory 0x80000 lies in no registered region"),
+        (at(0x8_3002), "memory 0x83002 with a length of 4096 bytes leaves its region, which ends at 0x84001"),
+        (at(0x8_3004), "memory 0x83004 with a length of 4096 bytes leaves its region, which ends at 0x84001"),
+        (at(0x1_3001), "memory 0x13001 with a length of 4096 bytes leaves its region, which ends at 0x14000"),
+        (at(0x1_4001), "source 0x14001 must be a multiple of 4"),
+        (Request { length: 4095, ..writing(0x8_0001) }, "length 4095 must be a multiple of the block"),
+        (Request { target_offset: 1, ..at(0x8_0001) }, "target_offset 1 must be a multiple of the block"),
+        (Request { target_offset: 1 << 20, ..at(0x8_0001) }, "leaves the segment, which has 65536 bytes"),
+        (Request { target_id: SegmentId(2), ..writing(0x8_0001) }, "the segment is open for reading only"),
+    ] {
+        let refused = admit(request).unwrap_err().to_string();
+        assert!(refused.contains(message), "{refused}");
     }
 }
 
@@ -222,7 +266,7 @@ proptest! {
             long != 0 && long % block == 0 && offset % block == 0 && offset + long <= u128::from(segment.capacity)
                 && (!write || segment.writable)
         });
-        let home = table.entries().iter().find(|entry| {
+        let home = table.direct.entries().iter().find(|entry| {
             let (start, end) = (u128::from(entry.address), u128::from(entry.address) + u128::from(entry.len));
             let needed = if write { Access::DEVICE_READS } else { Access::DEVICE_WRITES };
             start <= address && address + long <= end && entry.access.contains(needed)
@@ -230,7 +274,7 @@ proptest! {
         let expected = (in_segment && address % 4 == 0).then_some(home).flatten();
 
         // Whatever the one before was.
-        let mut plain = Plain::new(&segments, &table);
+        let mut plain = Plain::new(&segments, &table.direct);
         plain.transfer(&Request { source: before, ..GOOD });
         let admitted = admit(&request, &segments, &table);
         let transfer = plain.transfer(&request).map(Work::Transfer);

@@ -3,7 +3,8 @@
 //! A submitter *links* the batch after it has published its tasks, and puts it into the lane's inbox where it was not
 //! linked yet. The lane *takes* it before it reads the tail, so that tasks published later link it again, and *lets go* of
 //! it when it has no more work with it. Whoever frees the batch has stopped its submitters, and waits until it is neither
-//! linked nor held: then nobody will touch it. `loom_tests` runs all of that.
+//! linked nor held: then nobody will touch it. `loom_tests` runs all of that, and `unregister_loom_tests` memory that is
+//! unregistered meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -71,3 +72,5 @@ impl<F: Flag> Hold<F> {
 
 #[cfg(test)]
 mod loom_tests;
+#[cfg(test)]
+mod unregister_loom_tests;

@@ -1,21 +1,93 @@
-//! How memory stops being what requests can name.
+//! How memory becomes what requests can name, and stops being that.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tentpeg_driver::dma::{Access, CallerMemory, HostMemory};
+
 use super::Engine;
 use crate::device::lock;
 use crate::lane::{Lane, Withdrawal};
-use crate::memory::{Memory, MemoryInUse, Registered};
+use crate::memory::{Memory, MemoryError, MemoryInUse, RegisterOptions, Registered};
 use crate::progress;
+use crate::staging::StagingMemory;
 
 /// Between two looks at tasks whose ends nobody announces one by one.
 const LOOK: Duration = Duration::from_millis(1);
 
 impl Engine {
+    /// Allocates host memory and registers it with the devices.
+    ///
+    /// # Errors
+    /// [`MemoryError`]; nothing is allocated then.
+    pub fn allocate_memory(&self, len: usize) -> Result<Memory, MemoryError> {
+        let _registering = lock(&self.registering);
+        let memory = HostMemory::allocate(len)?;
+        let memory = Memory::allocated(self.space.register(memory, Access::all())?);
+        // It shares addresses with others only where a caller has freed what is registered.
+        let registered = self.registered.load().with(memory.clone())?;
+        self.registered.store(Arc::new(registered));
+        Ok(memory)
+    }
+
+    /// Registers memory of the caller, where it lies; requests may name any part of it, from any byte on. Not to be called by
+    /// a notifier.
+    ///
+    /// Devices are given whole pages, so they can reach what lies beside it on its first and last page, too
+    /// ([`Memory::exposed_beside`]). Which path its bytes take is decided here: where devices cannot reach it they go
+    /// through staging buffers, if `options` allow that, and else it is refused. A controller in another process
+    /// (vfio-user) can reach only memory that has a file ([`CallerMemory::of_file`]).
+    ///
+    /// What is registered already, the same bytes with the same options, is registered once more: the handle is to the same
+    /// memory, which has then to be unregistered as often. Whatever else shares an address with what is registered is
+    /// refused.
+    ///
+    /// # Errors
+    /// [`MemoryError`]; nothing is registered then.
+    pub fn register_memory(&self, memory: CallerMemory, options: RegisterOptions) -> Result<Memory, MemoryError> {
+        let (address, len) = (memory.address() as u64, memory.len() as u64);
+        if options.access.is_empty() {
+            return Err(MemoryError::NoAccess { address, access: options.access });
+        }
+        // What is being unregistered has its addresses until it is.
+        let _unregistering = lock(&self.unregistering);
+        let _registering = lock(&self.registering);
+        let registered = self.registered.load_full();
+        if let Some(again) = registered.again(address, len, options) {
+            return again;
+        }
+        registered.check_free(address, len)?;
+        if options.staging {
+            self.prepare_staging()?;
+        }
+        let memory = Memory::of_caller(&self.space, memory, options)?;
+        let with_it = registered.with(memory.clone())?;
+        drop(registered);
+        self.registered.store(Arc::new(with_it));
+        Ok(memory)
+    }
+
+    /// What is registered, and has the `len` bytes at `address`, one or more, as a part of one.
+    pub fn memory_at(&self, address: u64, len: u64) -> Option<Memory> {
+        self.registered.load().find_open(address, len).cloned()
+    }
+
+    /// Has staging buffers for each device.
+    pub(crate) fn prepare_staging(&self) -> Result<(), MemoryError> {
+        for opened in &self.devices {
+            if opened.staging.get().is_none() {
+                let memory = StagingMemory::new(&self.space, &opened.info.limits)?;
+                // Under the lock: nobody was quicker.
+                let _ = opened.staging.set(memory);
+            }
+        }
+        Ok(())
+    }
+
     /// Takes memory out of what requests can name, gives up the tasks that name it and of which no command was issued, and
-    /// returns when no task names it any more: then no hardware touches it, and no handle of the engine holds it. Memory
-    /// that is not registered here is none of its business.
+    /// returns when no task names it any more: then no hardware touches it, and nothing of the engine does. Memory that is
+    /// not registered here is none of its business, and of what was registered more than once one registration is taken
+    /// back.
     ///
     /// A task that spans devices, or goes through staging memory, is not given up but waited for. How long the wait takes
     /// is bounded by the deadlines by which the engine recovers a controller that does not end a command. For an engine
@@ -51,6 +123,12 @@ impl Engine {
     fn withdraw(&self, memory: Memory, mut lane: Option<&mut Lane>, refuses: bool) -> Result<(), MemoryInUse> {
         // Of two that unregister the same memory the second returns when the first does.
         let _unregistering = lock(&self.unregistering);
+        {
+            let _registering = lock(&self.registering);
+            if self.registered.load().unregister_once(&memory) {
+                return Ok(());
+            }
+        }
         if refuses {
             let tasks = self.ask(&memory, false, &mut lane).tasks();
             if tasks != 0 {
@@ -64,16 +142,23 @@ impl Engine {
         let answers = self.ask(&memory, !refuses, &mut lane);
         let tasks = if refuses { answers.tasks() } else { 0 };
         if tasks != 0 {
-            self.change_registered(&mut lane, |registered| registered.without(&memory).with(memory.clone()));
+            self.change_registered(&mut lane, |registered| Some(registered.opened(&memory)));
             return Err(MemoryInUse { memory, tasks });
         }
         self.wait_until(&mut lane, || answers.is_over());
         self.change_registered(&mut lane, |registered| Some(registered.without(&memory)));
-        if let Some(region) = Arc::into_inner(memory.region) {
-            // The last handle: its IOVAs can be used again at once, as no command names one of them.
-            region.release();
-        }
+        memory.end();
         Ok(())
+    }
+
+    /// Takes all memory of callers back, when the controllers have stopped: nothing of the engine touches it any more.
+    pub(super) fn end_registrations(&self) {
+        let mut callers = Vec::new();
+        self.change_registered(&mut None, |registered| {
+            callers.extend_from_slice(registered.regions());
+            Some(Registered::default())
+        });
+        callers.iter().for_each(Memory::cut_off);
     }
 
     /// Asks each port for the tasks that name the memory, and waits for the answers.

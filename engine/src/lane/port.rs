@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tentpeg_driver::bus::Function;
+use tentpeg_driver::dma::{HostMemory, Region};
 use tentpeg_driver::queue::{Completion, Extent, QueuePair};
 use tentpeg_driver::spec::status::{Status, StatusCode};
 
@@ -21,7 +22,6 @@ use super::lists::Lists;
 use super::recovery::Watch;
 use super::rounds::Rounds;
 use super::shares::Shares;
-use super::staging::Staging;
 use super::withdrawal::Inquiries;
 use super::{COMPLETIONS_A_TURN, CommandTasks, Flags, Inbox, QUANTUM};
 use crate::batch::{Ends, Priority, Shared};
@@ -33,6 +33,7 @@ use crate::ownership::TakenOver;
 use crate::planning::spread::Means;
 use crate::planning::{self, Cursor, Ground, MAX_EXTENTS, Step};
 use crate::segment::{Durability, Segment};
+use crate::staging::{Staging, StagingCell};
 use crate::task::{Outcome, Work};
 
 /// A batch with work in this port.
@@ -53,7 +54,7 @@ pub(crate) struct PortParts {
     pub(crate) ground: Ground,
     pub(crate) means: Means,
     /// Zeroes to be written, where the device has no Write Zeroes.
-    pub(crate) zeroes: Option<crate::memory::Memory>,
+    pub(crate) zeroes: Option<Region<HostMemory>>,
     pub(crate) clock: Clock,
     pub(crate) device: SharedDevice,
     pub(crate) inbox: Inbox,
@@ -65,8 +66,7 @@ pub(crate) struct PortParts {
     pub(crate) name: String,
     pub(crate) segments: Arc<[Segment]>,
     pub(crate) registered: Arc<ArcSwap<Registered>>,
-    /// Whether a segment was opened for unaligned reads.
-    pub(crate) unaligned_reads: bool,
+    pub(crate) staging: StagingCell,
 }
 
 /// A lane's end at one device.
@@ -88,12 +88,12 @@ pub(crate) struct Port {
     pub(super) shares: Shares,
     pub(super) durable: Durable,
     pub(super) means: Means,
-    pub(super) staging: Option<Staging>,
+    pub(super) staging: Staging,
     pub(super) lists: Option<Lists>,
     pub(super) segments: Arc<[Segment]>,
     pub(super) registered: Arc<ArcSwap<Registered>>,
     /// Kept for as long as a command may read it.
-    _zeroes: Option<crate::memory::Memory>,
+    _zeroes: Option<Region<HostMemory>>,
     pub(super) counters: LaneCounters,
     shared_counters: Arc<SharedCounters>,
     /// What the engine says when it closes without this port.
@@ -105,14 +105,10 @@ impl Port {
     /// The port of the device that `parts` are of.
     ///
     /// # Errors
-    /// [`MemoryError`](crate::MemoryError): there is none for lists of ranges, or for staging.
+    /// [`MemoryError`](crate::MemoryError): there is none for lists of ranges.
     pub(crate) fn new(parts: PortParts) -> Result<Self, crate::MemoryError> {
         let PortParts { pair, ground, means, zeroes, clock, device, inbox, .. } = parts;
         let function = Arc::clone(clock.function());
-        let staging = parts
-            .unaligned_reads
-            .then(|| Staging::new(&function, means.staging, ground.limits.page_size()))
-            .transpose()?;
         let lists = (means.deallocation != 0).then(|| Lists::new(&function, pair.slots())).transpose()?;
         Ok(Self {
             pair,
@@ -129,7 +125,7 @@ impl Port {
             shares: Shares::default(),
             durable: Durable::new(parts.segments.len()),
             means,
-            staging,
+            staging: Staging::new(parts.staging),
             lists,
             segments: parts.segments,
             registered: parts.registered,
@@ -331,7 +327,7 @@ impl Port {
         let Some(tail) = self.entry(place).map(|entry| entry.batch.tail()) else { return 0 };
         let mut planned = 0;
         while planned < most {
-            let Self { pair, active, extents, counters, ground, .. } = self;
+            let Self { pair, active, extents, counters, ground, staging, .. } = self;
             let Some(Some(entry)) = active.get_mut(place as usize) else { return planned };
             let canceled = entry.batch.is_canceled();
             let Active { batch, cursor, share, in_flight, .. } = entry;
@@ -342,6 +338,8 @@ impl Port {
                     && share.is_none()
                     && cancel(batch, ground.lane, cursor.task, &mut canceled_tasks)
                 {
+                    // It may have waited for a staging buffer.
+                    staging.leave_line(batch.priority(), place);
                     cursor.task += 1;
                     continue;
                 }
@@ -457,6 +455,7 @@ impl Port {
         self.active.clear();
         self.free_places.clear();
         self.rounds.clear();
+        self.staging.clear_line();
         self.alone.clear();
         self.special.clear();
         // None of them will be told of again.

@@ -47,7 +47,12 @@ impl Port {
                 return Some(0);
             }
         };
-        let planned = entry.cursor.planned;
+        let (planned, priority) = (entry.cursor.planned, entry.batch.priority());
+        // Before there is a share: who waits for a buffer has begun nothing, and can be canceled.
+        if spread.head.operation().is_staged() && !self.staging.may_take(priority, place) {
+            return None;
+        }
+        let entry = self.entry(place)?;
         let share = match entry.share {
             Some(share) => share,
             None => {
@@ -119,14 +124,10 @@ impl Port {
                 let Some(sqe) = sqe else {
                     return Planned::Failed(StatusCode::INVALID_FIELD_IN_COMMAND.status().into());
                 };
-                if operation == Operation::StagedRead {
-                    let Some(buffer) = self.staging.as_mut().and_then(|staging| staging.take()) else {
-                        return Planned::Waits;
-                    };
-                    self.extents.clear();
-                    self.extents.extend(self.staging.as_ref().map(|staging| staging.extent(buffer, bytes)));
-                    token.resource = buffer;
-                    token.flags = token.flags.and(Flags::STAGED);
+                if operation.is_staged()
+                    && let Err(planned) = self.stage(spread, &part, bytes, &mut token)
+                {
+                    return planned;
                 }
                 sqe
             }
@@ -135,6 +136,28 @@ impl Port {
             true => Planned::Issued { next: part.next },
             false => Planned::Failed(StatusCode::INVALID_FIELD_IN_COMMAND.status().into()),
         }
+    }
+
+    /// Takes a staging buffer for a part, with what is to be written, and puts it among the extents.
+    fn stage(&mut self, spread: &Spread, part: &Part, bytes: u64, token: &mut CommandTasks) -> Result<(), Planned> {
+        let Self { staging, extents, registered, counters, .. } = self;
+        let Some(buffer) = staging.take(token.place) else { return Err(Planned::Waits) };
+        extents.clear();
+        extents.extend(staging.extent(buffer, bytes));
+        let writes = spread.head.operation() == Operation::StagedWrite;
+        let address = part.staged_address(spread);
+        let copied =
+            !writes || address.is_some_and(|address| staging.copy_in(buffer, bytes, address, &registered.load()));
+        if extents.is_empty() || !copied {
+            staging.give_back(token.place, buffer);
+            return Err(Planned::Failed(Outcome::LOST));
+        }
+        if writes {
+            counters.count_staged_write(bytes);
+        }
+        token.resource = buffer;
+        token.flags = token.flags.and(Flags::STAGED);
+        Ok(())
     }
 
     /// Writes the list of a deallocation, and puts its memory among the extents.
@@ -230,7 +253,7 @@ impl Port {
             return self.flush_ended(token, status);
         }
         let succeeded = status.is_some_and(|status| status.is_success());
-        let copied = !succeeded || !token.flags.has(Flags::STAGED) || self.copy_staged(token);
+        let copied = !succeeded || !token.flags.has(Flags::STAGED) || self.staged_command_succeeded(token);
         let token = self.give_back(token);
         if !succeeded {
             let conflict = status.is_some_and(|status| self.watch.sees_conflict(status));
@@ -275,21 +298,24 @@ impl Port {
         }
     }
 
-    /// Copies what a staged read has read to where it was asked for. Whether that is there.
-    fn copy_staged(&mut self, token: CommandTasks) -> bool {
+    /// The command of a staged task has succeeded: copies what was read to where it was asked for. Whether that is there.
+    fn staged_command_succeeded(&mut self, token: CommandTasks) -> bool {
         let Self { active, segments, ground, means, extents, staging, registered, counters, .. } = self;
         let Some(Some(entry)) = active.get(token.place as usize) else { return false };
         let Some(Work::Spread(spread)) = entry.batch.task(token.first).map(|task| task.work()) else { return false };
+        if spread.head.operation() != Operation::StagedRead {
+            return true;
+        }
         let Some(segment) = segments.get(spread.head.segment()) else { return false };
         // The same part again: where it begins says all that it is.
-        let part = spread::next_part(&spread, token.planned, &segment.map, ground, means, extents);
-        let Some((part, staging)) = part.zip(staging.as_mut()) else { return false };
-        let (_, len) = part.staged;
-        let address = part.next.checked_sub(len).and_then(|at| spread.memory.checked_add(at));
-        let copied =
-            address.is_some_and(|address| staging.copy(token.resource, part.staged, address, &registered.load()));
+        let Some(part) = spread::next_part(&spread, token.planned, &segment.map, ground, means, extents) else {
+            return false;
+        };
+        let copied = part
+            .staged_address(&spread)
+            .is_some_and(|address| staging.copy_out(token.resource, part.staged, address, &registered.load()));
         if copied {
-            counters.count_staged(len);
+            counters.count_staged_read(part.staged.1);
         }
         copied
     }
@@ -297,10 +323,8 @@ impl Port {
     /// No command has its staging buffer, or its list, any more: nor has what is left of it, which may wait for a Flush
     /// and be interrupted then, so that it ends a second time.
     fn give_back(&mut self, mut token: CommandTasks) -> CommandTasks {
-        if token.flags.has(Flags::STAGED)
-            && let Some(staging) = &mut self.staging
-        {
-            staging.give_back(token.resource);
+        if token.flags.has(Flags::STAGED) {
+            self.staging.give_back(token.place, token.resource);
         }
         if token.flags.has(Flags::LISTED)
             && let Some(lists) = &mut self.lists
@@ -340,7 +364,8 @@ impl Port {
 
 /// What a command's success is followed by.
 fn cares(operation: Operation, durability: Durability, ground: &Ground) -> Flags {
-    let changes = matches!(operation, Operation::Write | Operation::Zeroes | Operation::Deallocate);
+    let changes =
+        matches!(operation, Operation::Write | Operation::StagedWrite | Operation::Zeroes | Operation::Deallocate);
     if !changes || !ground.volatile {
         return Flags::default();
     }

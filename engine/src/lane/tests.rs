@@ -2,11 +2,13 @@
 
 mod data;
 mod failures;
+mod in_place;
 mod life;
 mod order;
 mod priorities;
 mod recovery;
 mod segments;
+mod staging;
 mod unregister;
 
 use std::path::Path;

@@ -14,7 +14,7 @@ use super::port::{Active, Port};
 use crate::batch::{Ends, Shared};
 use crate::device::lock;
 use crate::memory::Memory;
-use crate::task::{Operation, Task, Work};
+use crate::task::{Task, Work};
 
 /// A batch with tasks that name the memory.
 struct Pending {
@@ -26,7 +26,8 @@ struct Pending {
 
 /// What ports are asked of some memory.
 pub(crate) struct Withdrawal {
-    iovas: IovaRange,
+    /// `None`: no device reaches it.
+    iovas: Option<IovaRange>,
     /// The first address, and the length.
     addresses: (u64, u64),
     /// Whether tasks of which no command was issued are given up.
@@ -40,7 +41,7 @@ impl Withdrawal {
     /// A question to so many ports.
     pub(crate) fn new(memory: &Memory, gives_up: bool, ports: usize) -> Arc<Self> {
         Arc::new(Self {
-            iovas: memory.region.range(),
+            iovas: memory.iovas(),
             addresses: (memory.address(), memory.len() as u64),
             gives_up,
             pending: Mutex::default(),
@@ -80,7 +81,7 @@ impl Withdrawal {
     fn is_named_by(&self, task: &Task) -> bool {
         let iova = match task.work() {
             Work::Transfer(transfer) => transfer.iova.get(),
-            Work::Spread(spread) if spread.head.operation() == Operation::StagedRead => {
+            Work::Spread(spread) if spread.head.operation().is_staged() => {
                 let (address, len) = self.addresses;
                 return spread.memory.wrapping_sub(address) < len;
             }
@@ -88,7 +89,7 @@ impl Withdrawal {
             Work::Spread(spread) => spread.memory,
             Work::Nothing => return false,
         };
-        iova.wrapping_sub(self.iovas.start().get()) < self.iovas.len()
+        self.iovas.is_some_and(|iovas| iova.wrapping_sub(iovas.start().get()) < iovas.len())
     }
 
     /// One port's answer.

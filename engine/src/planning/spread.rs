@@ -5,16 +5,13 @@
 //! it can be planned again.
 
 use tentpeg_driver::dma::Iova;
-use tentpeg_driver::queue::{Extent, IoCommand, Limits};
+use tentpeg_driver::queue::{Extent, IoCommand};
 use tentpeg_driver::spec::ZeroesBased;
 use tentpeg_driver::spec::command::Sqe;
 
 use super::{Ground, MAX_EXTENTS, append};
 use crate::segment::{Durability, Piece, SegmentMap};
 use crate::task::{Operation, Spread};
-
-/// Bytes of a staging buffer, where a block is no longer and a command may carry as many.
-const STAGING: u64 = 64 << 10;
 
 /// How a device does what it need not have a command for.
 #[derive(Debug, Clone, Copy)]
@@ -44,8 +41,16 @@ pub(crate) struct Part {
     pub(crate) blocks: u64,
     /// Bytes of the task behind it: where planning goes on.
     pub(crate) next: u64,
-    /// Of a staged read, where in the first block its bytes begin, and how many they are.
+    /// Of what is staged, where in the first block its bytes begin, and how many they are.
     pub(crate) staged: (u64, u64),
+}
+
+impl Part {
+    /// Where the bytes of a staged part belong, or come from.
+    pub(crate) fn staged_address(&self, task: &Spread) -> Option<u64> {
+        let (_, len) = self.staged;
+        self.next.checked_sub(len).and_then(|at| task.memory.checked_add(at))
+    }
 }
 
 /// The next part of a lane's share of `task` from byte `planned` of it on; the memory of a read or write is put into
@@ -67,7 +72,9 @@ pub(crate) fn next_part(
     let first = map.next_on(ground.lane, from >> shift, end_block)?;
     let most = match task.head.operation() {
         Operation::Read | Operation::Write => limits.max_transfer() >> shift,
-        Operation::StagedRead => return Some(staged_part(task, first, from, end, shift, means)),
+        Operation::StagedRead | Operation::StagedWrite => {
+            return Some(staged_part(task, first, from, end, shift, means));
+        }
         Operation::Zeroes => match means.zeroes {
             Zeroes::Command { most, .. } => most,
             Zeroes::Writes { .. } => limits.max_transfer() >> shift,
@@ -105,7 +112,7 @@ pub(crate) fn next_part(
     Some(Part { slba: first.slba, blocks, next: (next << shift).checked_sub(task.offset)?, staged: (0, 0) })
 }
 
-/// The blocks that have the bytes of a staged read from `from` on, up to a buffer's length.
+/// The blocks that have the bytes of a staged task from `from` on, up to a buffer's length.
 fn staged_part(task: &Spread, first: Piece, from: u64, end: u64, shift: u32, means: &Means) -> Part {
     // The first block may begin before the bytes that are wanted, and the last one end behind them.
     let start = from.max(first.block << shift);
@@ -128,7 +135,7 @@ pub(crate) fn command(
     let (nsid, slba) = (ground.nsid, part.slba);
     match (task.head.operation(), means.zeroes) {
         (Operation::Read | Operation::StagedRead, _) => Some(Sqe::read(nsid, slba, nlb)),
-        (Operation::Write, _) => Some(Sqe::write(nsid, slba, nlb).with_fua(fua)),
+        (Operation::Write | Operation::StagedWrite, _) => Some(Sqe::write(nsid, slba, nlb).with_fua(fua)),
         (Operation::Zeroes, Zeroes::Command { deallocate, .. }) => {
             let command = IoCommand::write_zeroes(slba, part.blocks as u32, deallocate);
             let command = if fua { command.with_fua() } else { command };
@@ -150,13 +157,6 @@ fn zero_extents(iova: Iova, len: u64, bytes: u64, extents: &mut Vec<Extent>) {
         let piece = left.min(len);
         extents.push(Extent { iova, len: piece });
         left -= piece;
-    }
-}
-
-impl Means {
-    /// Bytes of a staging buffer for a device with these limits.
-    pub(crate) fn staging(limits: &Limits) -> u64 {
-        limits.max_transfer().min(STAGING).max(limits.lba_size())
     }
 }
 

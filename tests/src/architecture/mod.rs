@@ -22,6 +22,8 @@ pub const UNSAFE_FILES: &[&str] = &[
     "driver/src/controller/puppet.rs",
     "driver/src/dma/address_space.rs",
     "driver/src/dma/barrier.rs",
+    "driver/src/dma/caller_memory.rs",
+    "driver/src/dma/caller_memory/tests.rs",
     "driver/src/dma/host_memory.rs",
     "driver/src/dma/mover.rs",
     "driver/src/dma/region.rs",
@@ -65,6 +67,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "driver/src/vfio/mapping.rs",
     "driver/src/vfio/space.rs",
     "driver/src/vfio/space/tests.rs",
+    "engine/src/memory/own.rs",
     "tests/probes/ring.rs",
     "tests/src/fuzz/lists.rs",
     "tests/src/fuzz/mappings.rs",
@@ -73,6 +76,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "tests/src/gpu/rig.rs",
     "tests/src/guest/only_mapped.rs",
     "tests/src/guest/system.rs",
+    "tests/src/own_memory.rs",
     "tests/tests/no_allocation.rs",
 ];
 

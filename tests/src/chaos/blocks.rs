@@ -124,6 +124,8 @@ pub(crate) enum WriteEnd {
     Failed,
     /// Nobody knows: of each block it has done all or nothing.
     Unknown,
+    /// It was given up before anything of it was done.
+    Never,
 }
 
 /// A block that does not hold what it may hold.
@@ -232,16 +234,20 @@ impl Blocks {
         let certain = match end {
             WriteEnd::Succeeded => true,
             WriteEnd::Cached => submitted > self.lost,
-            WriteEnd::Failed | WriteEnd::Unknown => false,
+            WriteEnd::Failed | WriteEnd::Unknown | WriteEnd::Never => false,
         };
         for block in blocks {
             let candidates = &mut self.blocks[block as usize];
+            if end == WriteEnd::Never {
+                candidates.retain(|candidate| candidate.id != id);
+                continue;
+            }
             for candidate in &mut *candidates {
                 if candidate.id == id {
                     candidate.ended = now;
                     match end {
                         WriteEnd::Failed => candidate.torn_until = NEVER,
-                        WriteEnd::Unknown => {}
+                        WriteEnd::Unknown | WriteEnd::Never => {}
                         WriteEnd::Succeeded | WriteEnd::Cached => {
                             candidate.torn_until = candidate.torn_until.min(now);
                             candidate.beside_torn = false;

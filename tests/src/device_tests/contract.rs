@@ -1,6 +1,8 @@
 //! What TENT asks of a transport: one test for each rule, by name. Each is run through an engine whose lane has a thread,
 //! or is driven by the test, as the tier has it.
 
+mod memory;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -18,7 +20,7 @@ use TransferState::{Canceled, Completed, Failed, Invalid, Pending};
 
 pub(super) fn tests() -> Vec<DeviceTest> {
     let rule = |name: &str, run: fn(&dyn Tier) -> Verdict| DeviceTest::new(format!("contract: {name}"), run);
-    vec![
+    let mut rules = vec![
         rule("a submit appends one task for each request, in order, or none", one_task_a_request),
         rule("a bad request is an INVALID task and not a failed submit", a_bad_request),
         rule("memory that is not registered is INVALID", unregistered_memory),
@@ -43,7 +45,9 @@ pub(super) fn tests() -> Vec<DeviceTest> {
         rule("each task ends once through a removal", |tier| {
             each_ends_once(tier, |bench| strike(bench, Life::AllOnes { dma_turns: 3 }))
         }),
-    ]
+    ];
+    rules.extend(memory::tests());
+    rules
 }
 
 /// An engine with memory for `blocks` blocks of its segment.

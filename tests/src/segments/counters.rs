@@ -40,7 +40,8 @@ counters! {
     deallocations: "deallocations";
     flushes: "flushes";
     commands: "commands";
-    staged_reads: "commands through staging memory";
+    staged_reads: "read commands through staging memory";
+    staged_writes: "write commands through staging memory";
     blocks_checked: "blocks compared";
     bytes_checked: "bytes of blocks in part compared";
     settled: "reads that said which of several it was";
@@ -50,6 +51,10 @@ counters! {
     interrupted: "commands interrupted";
     power_cuts: "losses of power";
     blocks_lost: "blocks that a loss of power took";
+    cancels: "batches canceled with work in flight";
+    frees: "batches freed with work in flight";
+    unregistrations: "memory unregistered with work in flight";
+    canceled: "tasks canceled";
     failed: "tasks failed";
     flushes_failed: "flushes failed, as writes were lost";
 }

@@ -30,6 +30,13 @@ pub(super) enum Kind {
     Flush,
 }
 
+impl Kind {
+    /// Whether its request names memory.
+    pub(super) fn has_memory(self) -> bool {
+        matches!(self, Self::Read | Self::Unaligned { .. } | Self::Write)
+    }
+}
+
 /// A task that has not ended.
 pub(super) struct Flight {
     pub(super) batch: Batch,
@@ -43,6 +50,11 @@ pub(super) struct Flight {
     pub(super) write: u32,
     pub(super) submitted: Moment,
     pub(super) slot: usize,
-    /// Where in the slot its memory begins.
+    /// Where in the slot its memory begins, and how many bytes a read has there.
     pub(super) at: u64,
+    pub(super) bytes: u64,
+    /// Which batch it is of.
+    pub(super) number: u64,
+    /// Whether it may be CANCELED: its batch was canceled or freed, or its memory unregistered.
+    pub(super) given_up: bool,
 }

@@ -3,18 +3,24 @@
 //! One thread, stepped models and virtual time: a seed says all that happens. A run goes over *rigs* of different shapes.
 //! Each has two segments, one of them in two extents, and a stripe of three, all in one durability mode. Reads of whole
 //! blocks and of any bytes, writes, zeroes, deallocations and flushes are in flight together, overlapping, while
-//! commands get lost or fail, controllers die and are enabled anew, and the power goes.
+//! commands get lost or fail, controllers die and are enabled anew, and the power goes. Their memory is the engine's, or the
+//! harness's own, where it lies or through staging; and while they are in flight batches are canceled and freed, and memory
+//! is unregistered.
 //!
 //! What must hold: a read returns what its blocks may have held while it was in flight, and touches nothing beside its
 //! memory; a write that was COMPLETED in a durable mode outlives any loss of power, and in mode `none` one that a Flush
-//! has followed; no task fails that nothing was done to; every task ends.
+//! has followed; no task fails that nothing was done to; every task ends. What is CANCELED was given up, and has done
+//! nothing; when a batch was freed, or memory unregistered, each task concerned has ended, and nothing touches the memory
+//! any more.
 //!
 //! A deliberate [`Mistake`] shows that a check can fail.
 
+mod areas;
 mod counters;
 mod flight;
 mod rig;
 mod shape;
+mod withdrawals;
 
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
@@ -51,6 +57,10 @@ pub enum Mistake {
     ForgetsAWrite,
     /// What a read of any bytes returns is compared from the byte before.
     ReadsBeside,
+    /// A batch that is to be freed is not.
+    FreesNothing,
+    /// Memory that is to be unregistered is not, and is taken for unregistered.
+    KeepsMemoryInFlight,
 }
 
 /// Why a run ended early.

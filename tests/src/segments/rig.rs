@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tentpeg_driver::bus::Function;
+use tentpeg_driver::dma::DmaView;
 use tentpeg_driver::model::faults::{Action, At, CommandQueue, Life, Rule, When};
 use tentpeg_driver::model::{DeallocatedRead, Drive, Model, SoftwareIommu, Survivors, Violation};
 use tentpeg_driver::spec::status::StatusCode;
-use tentpeg_engine::{Batch, Devices, Durability, Engine, Lane, LaneMode, Memory, OpCode, Request, TransferState};
+use tentpeg_engine::{Batch, Devices, Durability, Engine, Lane, LaneMode, OpCode, Request, TransferState};
 
+use super::areas::{AREAS, Area, SLOTS};
 use super::flight::{Flight, Kind, MARGIN, POISON, ROOM, SLOT};
 use super::shape::{DEVICES, Shape};
 use super::{Counters, Mistake};
@@ -17,32 +19,39 @@ use crate::chaos::blocks::{Blocks, Moment, WriteEnd, word};
 use crate::chaos::dice::Dice;
 
 /// Tasks in flight at the most.
-const MOST_IN_FLIGHT: usize = 24;
+const MOST_IN_FLIGHT: usize = AREAS * SLOTS;
 /// Tasks of a batch.
 const BATCH: u32 = 64;
+/// Which of the segments is on all devices.
+const STRIPE: usize = 2;
 /// Turns without an end of anything after which nothing will come any more.
 const PATIENCE: u64 = 2_000_000;
 
 /// A rig of three devices.
 pub(super) struct Rig {
-    // In this order: the engine stops its controllers before the models go.
-    lane: Option<Lane>,
-    engine: Option<Engine>,
-    memory: Memory,
-    functions: Vec<Arc<Watched>>,
+    // In this order: the engine stops its controllers before the models go, and before memory does.
+    pub(super) lane: Option<Lane>,
+    pub(super) engine: Option<Engine>,
+    pub(super) functions: Vec<Arc<Watched>>,
     models: Vec<Model>,
+    pub(super) areas: Vec<Area>,
+    pub(super) iommu: Arc<SoftwareIommu>,
     shape: Shape,
     /// What was promised for writes, and what the segments were opened with.
     promised: Durability,
     opened: Durability,
-    mistake: Option<Mistake>,
-    dice: Dice,
+    pub(super) mistake: Option<Mistake>,
+    pub(super) dice: Dice,
     reference: Vec<Blocks>,
-    flights: Vec<Flight>,
-    free_slots: Vec<usize>,
-    batch: Option<Batch>,
+    pub(super) flights: Vec<Flight>,
+    pub(super) free_slots: Vec<usize>,
+    /// The batch that takes the next task, and its number.
+    pub(super) batch: Option<(u64, Batch)>,
+    batches: u64,
     now: Moment,
-    counters: Counters,
+    /// Turns of the lane so far.
+    pub(super) turns: u64,
+    pub(super) counters: Counters,
 }
 
 impl Rig {
@@ -67,16 +76,17 @@ impl Rig {
         }
         let durability = if mistake == Some(Mistake::PromisesTooMuch) { Durability::None } else { promised };
         let (engine, lane) = devices.start(shape.layouts(durability)).map_err(|error| text(&error))?;
-        let memory = engine.allocate_memory(MOST_IN_FLIGHT * SLOT).map_err(|error| text(&error))?;
+        let areas = Area::all(&engine, &iommu)?;
         let reference = engine.segments().iter();
         let reference = reference.map(|segment| Blocks::new(segment.capacity / segment.lba_size, segment.lba_size));
         Ok(Self {
             reference: reference.collect(),
             lane,
             engine: Some(engine),
-            memory,
             functions,
             models,
+            areas,
+            iommu,
             shape,
             promised,
             opened: durability,
@@ -85,7 +95,9 @@ impl Rig {
             flights: Vec::new(),
             free_slots: (0..MOST_IN_FLIGHT).collect(),
             batch: None,
+            batches: 0,
             now: 1,
+            turns: 0,
             counters: Counters { rigs: 1, ..Counters::default() },
         })
     }
@@ -98,12 +110,13 @@ impl Rig {
     pub(super) fn run(&mut self, operations: u64) -> Result<(), String> {
         let mut submitted = 0;
         while submitted < operations {
-            if self.flights.len() < MOST_IN_FLIGHT && self.dice.percent(60) {
+            if !self.free_slots.is_empty() && self.dice.percent(60) {
                 self.submit()?;
                 submitted += 1;
             } else {
                 self.turn()?;
             }
+            self.withdraw_something()?;
             match self.dice.below(6_000) {
                 0 => self.cut_power()?,
                 1 | 2 => self.arm(),
@@ -116,6 +129,9 @@ impl Rig {
             model.faults().clear();
         }
         for segment in 0..self.reference.len() {
+            while self.free_slots.is_empty() {
+                self.turn()?;
+            }
             self.submit_kind(Kind::Flush, segment, 0..0)?;
         }
         self.settle()?;
@@ -143,7 +159,7 @@ impl Rig {
         for segment in 0..self.reference.len() {
             let (count, most) = (self.reference[segment].count(), ROOM / self.shape.lba_size);
             for first in (0..count).step_by(most as usize) {
-                while self.flights.len() == MOST_IN_FLIGHT {
+                while self.free_slots.is_empty() {
                     self.turn()?;
                 }
                 self.submit_kind(Kind::Read, segment, first..count.min(first + most))?;
@@ -157,6 +173,7 @@ impl Rig {
             let counters = device.counters();
             self.counters.commands += counters.commands;
             self.counters.staged_reads += counters.staged_reads;
+            self.counters.staged_writes += counters.staged_writes;
             if let Some(recovery) = device.recovery_counters() {
                 self.counters.restarts += recovery.restarts;
                 self.counters.interrupted += recovery.interrupted;
@@ -246,7 +263,13 @@ impl Rig {
 
     fn submit_kind(&mut self, kind: Kind, segment: usize, blocks: std::ops::Range<u64>) -> Result<(), String> {
         let submitted = self.moment();
-        let Some(slot) = self.free_slots.pop() else { return Err("no memory is free".to_owned()) };
+        if self.free_slots.is_empty() {
+            return Err("no memory is free".to_owned());
+        }
+        let slot = self.free_slots.swap_remove(self.dice.index(self.free_slots.len()));
+        let area = &self.areas[slot / SLOTS];
+        let any_byte = area.takes_any_byte() && self.dice.percent(50);
+        let base_address = area.address() + (slot % SLOTS * SLOT) as u64;
         let lba_size = self.shape.lba_size;
         let bytes = (blocks.end - blocks.start) * lba_size;
         let mut at = 4096 + if self.dice.percent(40) { self.dice.below(1024) * 4 } else { 0 };
@@ -256,31 +279,35 @@ impl Rig {
             let skip = self.dice.below(lba_size);
             kind = Kind::Unaligned { skip, length: self.dice.between(1, bytes - skip) };
             at += self.dice.below(4);
+        } else if any_byte {
+            at += self.dice.below(4);
         }
         let changes = matches!(kind, Kind::Write | Kind::Zeroes | Kind::Deallocate);
         let write = if changes { self.reference[segment].number() } else { 0 };
-        let base = slot * SLOT;
         if kind == Kind::Write {
             let words = |block| (0..lba_size as usize / 8).map(move |place| word(write, block, place));
             let bytes: Vec<u8> = blocks.clone().flat_map(words).flat_map(u64::to_le_bytes).collect();
-            self.memory.view().write(base + at as usize, &bytes);
+            self.slot_view(slot).write(at as usize, &bytes);
         } else if !changes && kind != Kind::Flush {
             let all = bytes + 2 * MARGIN;
-            self.memory.view().slice(base + (at - MARGIN) as usize, all as usize).fill(POISON);
+            self.slot_view(slot).slice((at - MARGIN) as usize, all as usize).fill(POISON);
         }
         if changes && !(self.mistake == Some(Mistake::ForgetsAWrite) && kind == Kind::Write && write % 500 == 0) {
             self.reference[segment].begin(write, kind != Kind::Write, blocks.clone());
         }
         let Some(engine) = &self.engine else { return Err("the engine is closed".to_owned()) };
-        let batch = match self.batch.take().filter(|batch| batch.tasks() < BATCH) {
+        let (number, batch) = match self.batch.take().filter(|(_, batch)| batch.tasks() < BATCH) {
             Some(batch) => batch,
-            None => engine.allocate_batch(BATCH).map_err(|error| error.to_string())?,
+            None => {
+                self.batches += 1;
+                (self.batches, engine.allocate_batch(BATCH).map_err(|error| error.to_string())?)
+            }
         };
         let target_id = engine.segments()[segment].id;
         let offset = blocks.start * lba_size;
         let request = |opcode, target_offset, length| Request {
             opcode,
-            source: self.memory.address() + base as u64 + at,
+            source: base_address + at,
             target_id,
             target_offset,
             length,
@@ -294,9 +321,29 @@ impl Rig {
             Kind::Flush => engine.submit_flush(&batch, target_id),
         };
         let task = task.map_err(|error| error.to_string())?;
-        self.batch = Some(batch.clone());
-        self.flights.push(Flight { batch, task, kind, segment, blocks, write, submitted, slot, at });
+        self.batch = Some((number, batch.clone()));
+        let bytes = if let Kind::Unaligned { length, .. } = kind { length } else { bytes };
+        let given_up = false;
+        self.flights.push(Flight {
+            batch,
+            task,
+            kind,
+            segment,
+            blocks,
+            write,
+            submitted,
+            slot,
+            at,
+            bytes,
+            number,
+            given_up,
+        });
         Ok(())
+    }
+
+    /// The memory of a slot.
+    pub(super) fn slot_view(&self, slot: usize) -> DmaView<'_> {
+        self.areas[slot / SLOTS].view().slice(slot % SLOTS * SLOT, SLOT)
     }
 
     /// A turn of the lane, and a look at every task.
@@ -316,12 +363,26 @@ impl Rig {
         while let Some(flight) = self.flights.get(place) {
             let status = flight.batch.status(flight.task).map_err(|error| error.to_string())?;
             if status.state.is_terminal() {
-                let flight = self.flights.remove(place);
-                self.ended(&flight, status.state)?;
-                self.free_slots.push(flight.slot);
+                self.ended_at(place)?;
             } else {
                 place += 1;
             }
+        }
+        self.turns += 1;
+        self.wake_areas()
+    }
+
+    /// The task at a place of the list has ended.
+    pub(super) fn ended_at(&mut self, place: usize) -> Result<(), String> {
+        let flight = &self.flights[place];
+        let state = flight.batch.status(flight.task).map_err(|error| error.to_string())?.state;
+        if state == TransferState::Canceled {
+            self.check_untouched(place)?;
+        }
+        let flight = self.flights.remove(place);
+        self.ended(&flight, state)?;
+        if self.areas[flight.slot / SLOTS].rests.is_none() {
+            self.free_slots.push(flight.slot);
         }
         Ok(())
     }
@@ -347,6 +408,8 @@ impl Rig {
                 self.check_failure(flight)?;
                 false
             }
+            // It has been looked at.
+            TransferState::Canceled => false,
             _ => {
                 let refusal = flight.batch.refusal(flight.task).map_err(|error| error.to_string())?;
                 return Err(format!("{:?} ended as {state}: {refusal:?}", flight.kind));
@@ -367,6 +430,7 @@ impl Rig {
                 let certain =
                     flight.kind != Kind::Deallocate || Shape::SEGMENT_DEVICES[flight.segment].iter().all(reported);
                 let end = match (succeeded && certain, self.promised) {
+                    _ if state == TransferState::Canceled => WriteEnd::Never,
                     (false, _) => WriteEnd::Failed,
                     (true, Durability::None) if self.shape.volatile => WriteEnd::Cached,
                     (true, _) => WriteEnd::Succeeded,
@@ -386,6 +450,8 @@ impl Rig {
                 self.counters.flushes_failed += 1;
             }
             (_, Some(_)) if harmed => self.counters.failed += 1,
+            // Of a stripe one device has begun it, and another one has given it up.
+            (_, None) if flight.given_up && flight.segment == STRIPE => self.counters.failed += 1,
             (kind, status) => return Err(format!("{kind:?} failed with {status:?}, and nobody did anything")),
         }
         Ok(())
@@ -399,8 +465,7 @@ impl Rig {
         };
         let beside = u64::from(self.mistake == Some(Mistake::ReadsBeside) && skip != 0);
         let mut found = vec![0; (MARGIN + length + MARGIN) as usize];
-        let base = flight.slot * SLOT + (flight.at - MARGIN) as usize;
-        self.memory.view().read(base, &mut found);
+        self.slot_view(flight.slot).read((flight.at - MARGIN) as usize, &mut found);
         let margin = MARGIN as usize;
         let (before, behind) = (&found[..margin], &found[margin + length as usize..]);
         if before.iter().chain(behind).any(|byte| *byte != POISON) {

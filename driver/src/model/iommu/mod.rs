@@ -11,7 +11,7 @@ mod reach;
 mod window;
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::dma::{Access, AddressSpace, DmaSpace, IovaAllocator, IovaRange, MapError};
@@ -40,6 +40,16 @@ impl SoftwareIommu {
     /// models.
     pub fn space(self: &Arc<Self>) -> Arc<DmaSpace> {
         Arc::clone(&self.space)
+    }
+
+    /// Has room for so many mappings at a time from now on, as an IOMMU's driver may have; those that there are stay.
+    pub fn limit_mappings(&self, most: usize) {
+        self.table.limit.store(most, Ordering::Relaxed);
+    }
+
+    /// How many mappings there are.
+    pub fn mappings(&self) -> usize {
+        self.table.mappings.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     pub(super) fn table(&self) -> Arc<Table> {
@@ -96,10 +106,17 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 /// What is mapped, sorted by IOVA, no two overlapping.
-#[derive(Default)]
 pub(super) struct Table {
     mappings: RwLock<Vec<Mapping>>,
     made: AtomicU32,
+    /// The most at a time.
+    limit: AtomicUsize,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { mappings: RwLock::default(), made: AtomicU32::new(0), limit: AtomicUsize::new(usize::MAX) }
+    }
 }
 
 impl Table {
@@ -170,6 +187,10 @@ impl Table {
         let at = mappings.partition_point(|mapping| mapping.range.end() <= range.start().get());
         if let Some(mapping) = mappings.get(at).filter(|mapping| mapping.range.overlaps(range)) {
             return Err(MapError::Occupied { range, mapped: mapping.range });
+        }
+        let limit = self.limit.load(Ordering::Relaxed);
+        if mappings.len() >= limit {
+            return Err(MapError::EntryLimit { range, limit });
         }
         let number = self.made.fetch_add(1, Ordering::AcqRel);
         mappings.insert(at, Mapping { range, base: memory, access, moved, number });

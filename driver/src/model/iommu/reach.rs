@@ -60,7 +60,10 @@ impl<'a> Reach<'a> {
     /// Of use while this `Reach` is held and no longer.
     pub(in crate::model) fn as_of(&self, made: u32) -> Former<'_> {
         let old = self.mappings.iter().filter(|mapping| mapping.number < made).map(Mapping::duplicate).collect();
-        Former { table: Table { mappings: RwLock::new(old), made: AtomicU32::new(made) }, reach: PhantomData }
+        Former {
+            table: Table { mappings: RwLock::new(old), made: AtomicU32::new(made), ..Table::default() },
+            reach: PhantomData,
+        }
     }
 
     /// Whether anything is mapped at `address`.

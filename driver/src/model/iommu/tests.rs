@@ -137,3 +137,17 @@ fn there_is_one_space_and_it_keeps_clear_of_the_msi_window() {
     region.release();
     assert!(read::<8>(&iommu.table().reach(), iova, &mut Hint::default()).is_err());
 }
+
+#[test]
+fn a_limit_of_mappings_is_kept() {
+    let (memory, iommu) = (two_pages(), SoftwareIommu::new());
+    map(&iommu, 0x2_0000, &memory, 0, PAGE, Access::all());
+    iommu.limit_mappings(1);
+    let range = at(0x4_0000, PAGE);
+    // SAFETY: it is refused; nothing is mapped.
+    let refused = unsafe { iommu.map(range, memory.base(), Access::all()) };
+    assert_eq!((refused, iommu.mappings()), (Err(MapError::EntryLimit { range, limit: 1 }), 1));
+    iommu.unmap(at(0x2_0000, PAGE)).unwrap();
+    map(&iommu, 0x4_0000, &memory, 4096, PAGE, Access::all());
+    assert_eq!(iommu.mappings(), 1);
+}

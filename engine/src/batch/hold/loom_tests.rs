@@ -13,7 +13,7 @@ const SUBMITS: u32 = 2;
 
 /// An ordering that is left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Left {
+pub(super) enum Left {
     Nothing,
     /// That of the swaps of link and take.
     Swaps,
@@ -23,12 +23,16 @@ enum Left {
     Quiet,
 }
 
-struct LoomFlag {
+pub(super) struct LoomFlag {
     flag: AtomicBool,
     left_out: Left,
 }
 
 impl LoomFlag {
+    pub(super) fn new(left_out: Left) -> Self {
+        Self { flag: AtomicBool::new(false), left_out }
+    }
+
     fn order(&self, order: Ordering, left_out: Left) -> Ordering {
         if self.left_out == left_out { Ordering::Relaxed } else { order }
     }
@@ -61,7 +65,7 @@ struct Scene {
 
 impl Scene {
     fn new(left_out: Left) -> Self {
-        let flag = || LoomFlag { flag: AtomicBool::new(false), left_out };
+        let flag = || LoomFlag::new(left_out);
         Self {
             tail: AtomicU32::new(0),
             inbox: AtomicU32::new(0),

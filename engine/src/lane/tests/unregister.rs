@@ -73,7 +73,7 @@ fn memory_comes_and_goes() {
     let mut iovas = std::collections::HashSet::new();
     for seed in 0..100 {
         let memory = bench.engine.allocate_memory(2 << 20).unwrap();
-        iovas.insert(memory.region.iova());
+        iovas.insert(memory.iovas().unwrap().start());
         let [write, read] = [(OpCode::Write, 0), (OpCode::Read, BLOCK)]
             .map(|(opcode, at)| Request { source: memory.address() + at, ..bench.request(opcode, 0, 0, BLOCK) });
         memory.view().fill(seed);

@@ -1,7 +1,7 @@
 //! That the parts of a spread task's shares are the task, no more and no less.
 
 use proptest::prelude::*;
-use tentpeg_driver::queue::ControllerLimits;
+use tentpeg_driver::queue::{ControllerLimits, Limits};
 use tentpeg_driver::spec::command::NvmOpcode;
 use tentpeg_driver::spec::identify::{IdentifyController, IdentifyNamespace, LbaFormat, Oncs};
 use tentpeg_driver::spec::registers::Cap;

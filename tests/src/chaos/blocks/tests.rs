@@ -100,3 +100,15 @@ fn words_of_another_block_are_wrong() {
     assert!(wrong.to_string().contains("as write 1 left it in block 0; right would be"), "{wrong}");
     assert!(blocks.check(1, &[0xEEEE_EEEE_EEEE_EEEE; WORDS], 5, 6).is_err());
 }
+
+#[test]
+fn what_was_given_up_was_never_there() {
+    let mut blocks = Blocks::new(1, 512);
+    blocks.begin(1, false, 0..1);
+    blocks.end(1, 0..1, WriteEnd::Succeeded, 1, 2, 1);
+    blocks.begin(2, false, 0..1);
+    assert!(check(&mut blocks, 2, 3, 4).is_ok(), "how it ends is not known yet");
+    blocks.end(2, 0..1, WriteEnd::Never, 3, 5, 3);
+    assert!(check(&mut blocks, 2, 6, 7).is_err());
+    assert!(check(&mut blocks, 1, 8, 9).is_ok());
+}

@@ -1,0 +1,64 @@
+//! Why memory was not registered, or stays so.
+
+use tentpeg_driver::dma::{Access, HostMemoryError, InPlaceError, RegisterError};
+use thiserror::Error;
+
+use super::Memory;
+
+/// Why there is no memory.
+#[derive(Debug, Error)]
+pub enum MemoryError {
+    /// The host has none.
+    #[error(transparent)]
+    Allocate(#[from] HostMemoryError),
+    /// It could not be mapped for devices.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// Memory of the caller could not be registered where it lies, and staging was not allowed, or could not help.
+    #[error(transparent)]
+    InPlace(#[from] InPlaceError),
+    /// Nobody was to do anything with it.
+    #[error(
+        "memory {address:#x} was to be registered for {access:?}: DEVICE_READS, DEVICE_WRITES or both would be right"
+    )]
+    NoAccess {
+        /// The first byte's address.
+        address: u64,
+        /// What was asked for.
+        access: Access,
+    },
+    /// It shares addresses with what is registered already, and is not the same.
+    #[error(
+        "memory {address:#x} with a length of {len} bytes shares addresses with the {other_len} bytes at {other:#x} that are registered: requests may name any part of what is registered, so register the whole once, or unregister the other first"
+    )]
+    Overlaps {
+        /// The first byte's address.
+        address: u64,
+        /// The length in bytes.
+        len: u64,
+        /// The address of what is registered.
+        other: u64,
+        /// Its length in bytes.
+        other_len: u64,
+    },
+    /// The same memory is registered, with other options.
+    #[error(
+        "memory {address:#x} with a length of {len} bytes is registered already, with another access, or other leave to stage: unregister it first, or register it as before"
+    )]
+    RegisteredOtherwise {
+        /// The first byte's address.
+        address: u64,
+        /// The length in bytes.
+        len: u64,
+    },
+}
+
+/// Memory that stays registered, as requests that have not ended name it.
+#[derive(Debug, Error)]
+#[error("{tasks} tasks that have not ended name the memory ({memory:?}): wait for them, or cancel them")]
+pub struct MemoryInUse {
+    /// The memory, given back.
+    pub memory: Memory,
+    /// Tasks that name it.
+    pub tasks: usize,
+}

@@ -1,0 +1,150 @@
+//! Staging: bytes that no command can move to where they belong go through buffers that devices reach.
+//!
+//! Each device has [`BUFFERS`] of them in pinned memory, allocated when they may first be needed: when a segment is opened
+//! for reads of any bytes, or when memory is registered with leave to stage. Its port hands them out, one to a command, so a
+//! long request is many commands, of which some are with the device while others are copied. A command has its buffer
+//! until it has ended and no longer: not while a write waits for a Flush, nor while it waits to be issued again.
+//!
+//! When all are in use, batches wait in line ([`waiting`]); commands that are issued again go before them. Only the port
+//! uses any of this, so there is no lock.
+
+mod waiting;
+
+use std::sync::{Arc, OnceLock};
+
+use tentpeg_driver::dma::{Access, DmaSpace, HostMemory, Iova, Region};
+use tentpeg_driver::queue::{Extent, Limits};
+
+use crate::batch::Priority;
+use crate::memory::{MemoryError, Registered};
+use waiting::Waiting;
+
+/// Buffers of a device.
+pub(crate) const BUFFERS: u16 = 32;
+/// Bytes of a buffer, where a block is no longer and a command may carry as many.
+const BUFFER: u64 = 64 << 10;
+
+/// Bytes of a buffer for a device with these limits, a multiple of its block.
+pub(crate) fn buffer(limits: &Limits) -> u64 {
+    limits.max_transfer().min(BUFFER).max(limits.lba_size())
+}
+
+/// The buffers of a device.
+pub(crate) struct StagingMemory {
+    region: Region<HostMemory>,
+    /// From one buffer to the next, in bytes: each is on pages of its own.
+    stride: u64,
+    /// Bytes of a buffer.
+    buffer: usize,
+}
+
+/// Where a port finds the memory of its buffers, once there is some.
+pub(crate) type StagingCell = Arc<OnceLock<StagingMemory>>;
+
+impl StagingMemory {
+    /// For a device with these limits.
+    pub(crate) fn new(space: &Arc<DmaSpace>, limits: &Limits) -> Result<Self, MemoryError> {
+        let buffer = buffer(limits);
+        let stride = buffer.next_multiple_of(limits.page_size());
+        let memory = HostMemory::allocate((stride * u64::from(BUFFERS)) as usize)?;
+        let region = space.register(memory, Access::all())?;
+        Ok(Self { region, stride, buffer: buffer as usize })
+    }
+
+    /// Where a buffer begins in the memory.
+    fn offset(&self, number: u16) -> u64 {
+        u64::from(number) * self.stride
+    }
+}
+
+/// A port's buffers.
+pub(crate) struct Staging {
+    memory: StagingCell,
+    /// Whether those of the memory are among the free ones, or were.
+    is_open: bool,
+    free: Vec<u16>,
+    /// What is on its way between a buffer and where it belongs.
+    scratch: Vec<u8>,
+    waiting: Waiting,
+}
+
+impl Staging {
+    /// A port's, with the memory that is there now or will be.
+    pub(crate) fn new(memory: StagingCell) -> Self {
+        Self { memory, is_open: false, free: Vec::new(), scratch: Vec::new(), waiting: Waiting::default() }
+    }
+
+    /// Has the buffers of the memory, when there is some.
+    fn open(&mut self) {
+        if let Some(memory) = self.memory.get().filter(|_| !self.is_open) {
+            self.is_open = true;
+            self.free = (0..BUFFERS).rev().collect();
+            self.scratch = vec![0; memory.buffer];
+        }
+    }
+
+    /// Whether a batch may take a buffer now; else it stands in line from now on.
+    pub(crate) fn may_take(&mut self, priority: Priority, place: u32) -> bool {
+        self.open();
+        self.waiting.may_take(priority, place, self.free.len())
+    }
+
+    /// A batch wants no buffer at the moment.
+    #[cold]
+    pub(crate) fn leave_line(&mut self, priority: Priority, place: u32) {
+        if !self.waiting.is_empty() {
+            self.waiting.leave(priority, place);
+        }
+    }
+
+    /// No batch is in line any more.
+    pub(crate) fn clear_line(&mut self) {
+        self.waiting = Waiting::default();
+    }
+
+    /// Takes a buffer for a batch. `None`: all are in use.
+    pub(crate) fn take(&mut self, place: u32) -> Option<u16> {
+        self.open();
+        let number = self.free.pop()?;
+        self.waiting.taken(place);
+        Some(number)
+    }
+
+    /// The first `len` bytes of a buffer, for a command.
+    pub(crate) fn extent(&self, number: u16, len: u64) -> Option<Extent> {
+        let memory = self.memory.get().filter(|memory| len <= memory.buffer as u64)?;
+        let iova: Iova = memory.region.iova_at(memory.offset(number))?;
+        Some(Extent { iova, len })
+    }
+
+    /// Copies `len` bytes from `skip` on of a buffer to `address`. Whether there is memory for them.
+    pub(crate) fn copy_out(&mut self, number: u16, (skip, len): (u64, u64), address: u64, to: &Registered) -> bool {
+        let Some((memory, bytes)) = self.piece(skip, len) else { return false };
+        let Some((target, offset)) = to.find(address, len) else { return false };
+        memory.region.view().read((memory.offset(number) + skip) as usize, bytes);
+        target.write(offset, bytes);
+        true
+    }
+
+    /// Copies `len` bytes from `address` to the begin of a buffer. Whether there is memory that has them.
+    pub(crate) fn copy_in(&mut self, number: u16, len: u64, address: u64, from: &Registered) -> bool {
+        let Some((memory, bytes)) = self.piece(0, len) else { return false };
+        let Some((source, offset)) = from.find(address, len) else { return false };
+        source.read(offset, bytes);
+        memory.region.view().write(memory.offset(number) as usize, bytes);
+        true
+    }
+
+    /// The memory, and room for `len` bytes on their way, that lie `skip` bytes behind a buffer's begin.
+    fn piece(&mut self, skip: u64, len: u64) -> Option<(&StagingMemory, &mut [u8])> {
+        let end = usize::try_from(skip.checked_add(len)?).ok()?;
+        let memory = self.memory.get().filter(|memory| end <= memory.buffer)?;
+        Some((memory, self.scratch.get_mut(..len as usize)?))
+    }
+
+    /// No command of the batch names that buffer any more.
+    pub(crate) fn give_back(&mut self, place: u32, number: u16) {
+        self.waiting.given_back(place);
+        self.free.push(number);
+    }
+}
