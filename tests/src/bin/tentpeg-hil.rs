@@ -36,8 +36,8 @@ enum Command {
 
 #[derive(Args)]
 struct TestArgs {
-    /// Drives of this machine that may be overwritten: a TOML file, with way = "type1" or "iommufd" where it matters, and
-    /// for each drive [[controller]] with its address and its serial number. Each needs a label that says so too
+    /// Drives of this machine that may be overwritten: a TOML file with a table `controller` for each, of its address and
+    /// its serial number, and with way = "type1" or "iommufd" where it matters. Each drive needs a label that says so too
     #[arg(long, value_name = "FILE")]
     inventory: Option<PathBuf>,
     #[command(flatten)]
