@@ -23,8 +23,7 @@ pub struct HilArgs {
 
 /// Becomes the program. Returns only where there is none, with what to say.
 pub fn run(args: &HilArgs) -> String {
-    let beside = env::current_exe().ok().and_then(|path| Some(path.parent()?.join(PROGRAM)));
-    let program = beside.filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from(PROGRAM));
+    let program = beside(PROGRAM).unwrap_or_else(|| PathBuf::from(PROGRAM));
     let error = Command::new(&program).args(&args.arguments).exec();
     let remedy = match error.kind() {
         io::ErrorKind::NotFound => {
@@ -33,4 +32,10 @@ pub fn run(args: &HilArgs) -> String {
         _ => "",
     };
     format!("{}: {error}{remedy}", program.display())
+}
+
+/// A program in the folder of this one, where there is such.
+pub fn beside(name: &str) -> Option<PathBuf> {
+    let path = env::current_exe().ok()?.parent()?.join(name);
+    path.exists().then_some(path)
 }

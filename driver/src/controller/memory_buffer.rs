@@ -59,7 +59,7 @@ impl Controller {
     }
 
     /// Opens the Controller Memory Buffer to the data of this controller's commands: from now on the IOVAs that are
-    /// returned are the buffer's bytes, from its first on, whatever [`MemoryBuffer`] allows. It stays open, at the same
+    /// returned are the buffer's bytes, from its first on, for what [`MemoryBuffer`] says that it supports. It stays open, at the same
     /// IOVAs, through every recovery (what it held may be lost then), until
     /// [`close_memory_buffer`](Self::close_memory_buffer). One that is open already is returned as it is.
     ///

@@ -299,7 +299,7 @@ impl DmaSpace {
     }
 
     fn take_range(&self, len: u64) -> Result<IovaRange, AllocateError> {
-        let align = (1u64 << len.trailing_zeros().min(21)).max(self.page_size());
+        let align = (1u64 << len.trailing_zeros().min(LARGE_PAGE.trailing_zeros())).max(self.page_size());
         self.lock_iovas().allocate(len, align)
     }
 

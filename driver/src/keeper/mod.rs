@@ -17,7 +17,7 @@ mod serve;
 mod wire;
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -137,9 +137,6 @@ impl Drop for Kept {
         let _ = self.process.ask(Request::Release(self.number), None);
     }
 }
-
-/// Descriptors are passed on as they are.
-type Received = (usize, Option<OwnedFd>);
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,5 @@
 use std::io::Read;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 
 use rustix::pipe::{PipeFlags, pipe_with};

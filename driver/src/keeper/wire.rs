@@ -13,8 +13,6 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
-use super::Received;
-
 /// What the keeper is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {
@@ -75,7 +73,7 @@ impl Socket {
     }
 
     /// The next message, and the descriptor that came with it; 0 bytes when the other end is closed.
-    pub(super) fn receive(&self, bytes: &mut [u8]) -> io::Result<Received> {
+    pub(super) fn receive(&self, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
         loop {
             let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
             let mut control = RecvAncillaryBuffer::new(&mut space);

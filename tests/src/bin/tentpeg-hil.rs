@@ -1,8 +1,7 @@
 //! `tentpeg hil`: hardware in the loop. What it does is in [`tentpeg_tests::hil`].
 
-use std::env;
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use tentpeg_tests::hil::boot::Boot;
 use tentpeg_tests::hil::compare::{self, Programs};
 use tentpeg_tests::hil::hardware::Drive;
 use tentpeg_tests::hil::inventory::Inventory;
+use tentpeg_tools::hil::beside;
 
 /// Proves the driver on what this machine has: in software, in a guest, on drives.
 #[derive(Parser)]
@@ -158,10 +158,4 @@ fn compare(args: &CompareArgs) -> Result<bool, Box<dyn Error>> {
     let programs = Programs { fio: args.fio.clone(), tentpeg: args.tentpeg.clone() };
     println!("{}", compare::run(&Boot::from(&args.guest), &programs)?);
     Ok(true)
-}
-
-/// A program in the folder of this one.
-fn beside(name: &str) -> Option<PathBuf> {
-    let path = env::current_exe().ok()?.parent().map(|folder| folder.join(name))?;
-    Path::exists(&path).then_some(path)
 }

@@ -25,7 +25,7 @@ use super::killed::killed;
 use super::only_mapped::OnlyMapped;
 use super::report::{Wish, Writer};
 use super::system::{Settings, report, set_option};
-use super::tier::{open_function, open_two};
+use super::tier::{bench_of, open_function, open_two};
 use crate::device_tests::bench::{bytes_hold, fill, holds};
 use crate::device_tests::{Bench, DeviceTest, Ending, Verdict, ensure};
 
@@ -260,8 +260,7 @@ fn interrupts(functions: &Functions) -> Verdict {
 /// controller comes back with the same queue pair.
 fn revoked_under_load(functions: &Functions) -> Verdict {
     let function = open_function(&functions.sysfs, functions.controller, functions.settings.way)?;
-    let mut bench =
-        Bench::new(Controller::enable(Arc::clone(&function) as Arc<dyn Function>, ControllerConfig::default())?, None)?;
+    let mut bench = bench_of(Arc::clone(&function))?;
     let memory = bench.memory(4096)?;
     let mut pair = bench.pair(64)?;
     let block = [Extent { iova: memory.iova(), len: bench.limits.lba_size() }];
@@ -301,8 +300,7 @@ fn revoked_under_load(functions: &Functions) -> Verdict {
 /// and the same function can be opened anew.
 fn cut_off(functions: &Functions) -> Verdict {
     let function = open_function(&functions.sysfs, functions.controller, functions.settings.way)?;
-    let mut bench =
-        Bench::new(Controller::enable(Arc::clone(&function) as Arc<dyn Function>, ControllerConfig::default())?, None)?;
+    let mut bench = bench_of(Arc::clone(&function))?;
     let mut pair = bench.pair(64)?;
     let memory = bench.memory(bench.limits.max_transfer())?;
     let extent = [Extent { iova: memory.iova(), len: bench.limits.max_transfer() }];
@@ -380,8 +378,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 fn unbound(functions: &Functions) -> Verdict {
     let Functions { sysfs, controller, .. } = functions;
     let function = open_function(sysfs, *controller, functions.settings.way)?;
-    let mut bench =
-        Bench::new(Controller::enable(Arc::clone(&function) as Arc<dyn Function>, ControllerConfig::default())?, None)?;
+    let mut bench = bench_of(Arc::clone(&function))?;
     let mut pair = bench.pair(16)?;
     ensure(!function.removal_requested(), || "the kernel asks for it before anybody does".to_owned())?;
     let (unbind, address) = (sysfs.function_folder(*controller).join("driver/unbind"), controller.to_string());
@@ -407,8 +404,7 @@ fn unbound(functions: &Functions) -> Verdict {
 fn unplugged(functions: &Functions) -> Verdict {
     let Functions { sysfs, unplugged, .. } = functions;
     let function = open_function(sysfs, *unplugged, functions.settings.way)?;
-    let mut bench =
-        Bench::new(Controller::enable(Arc::clone(&function) as Arc<dyn Function>, ControllerConfig::default())?, None)?;
+    let mut bench = bench_of(Arc::clone(&function))?;
     let mut pair = bench.pair(16)?;
     Writer::new(report()?).wish(Wish::Unplug)?;
     let removed = read_until_removed(&mut bench, &mut pair);
@@ -431,8 +427,7 @@ fn pulled(functions: &Functions) -> Verdict {
     let folder = fs::canonicalize(sysfs.function_folder(*pulled))?;
     let port = folder.parent().ok_or_else(|| Ending::Failed(format!("{pulled} is in no slot")))?.join("config");
     let function = open_function(sysfs, *pulled, functions.settings.way)?;
-    let mut bench =
-        Bench::new(Controller::enable(Arc::clone(&function) as Arc<dyn Function>, ControllerConfig::default())?, None)?;
+    let mut bench = bench_of(Arc::clone(&function))?;
     let mut pair = bench.pair(16)?;
     let (how, reason) = thread::scope(|scope| {
         let power = scope.spawn(|| switch_slot_off(&port));

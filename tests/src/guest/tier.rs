@@ -66,7 +66,8 @@ impl VfioTier {
     }
 }
 
-fn bench_of(function: Arc<VfioFunction>) -> Result<Bench, Ending> {
+/// The controller of a function, enabled.
+pub(super) fn bench_of(function: Arc<VfioFunction>) -> Result<Bench, Ending> {
     Bench::new(Controller::enable(function, ControllerConfig::default())?, None)
 }
 

@@ -9,7 +9,7 @@ use tentpeg_driver::queue::Extent;
 use tentpeg_driver::vfio::VfioFunction;
 use tentpeg_engine::OpCode;
 
-use super::super::tier::{bench_on, open_function, open_two};
+use super::super::tier::{bench_of, bench_on, open_function, open_two};
 use super::Special;
 use crate::device_tests::bench::{fill, holds};
 use crate::device_tests::{Bench, Ending, Verdict, ensure};
@@ -137,7 +137,7 @@ pub(super) fn buffer_of_another(special: &Special) -> Verdict {
 pub(super) fn own_buffer(special: &Special) -> Verdict {
     let function = open_function(&special.sysfs, special.buffer, special.way)?;
     let device = Arc::clone(function.device());
-    let mut bench = Bench::new(Controller::enable(function, ControllerConfig::default())?, None)?;
+    let mut bench = bench_of(function)?;
     let buffer = bench.controller.memory_buffer()?.ok_or_else(|| Ending::Failed("it has no buffer".to_owned()))?;
     let iovas = bench.controller.open_memory_buffer()?;
     let memory = device.bar(buffer.bar.into())?;
