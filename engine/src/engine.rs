@@ -23,7 +23,9 @@ use crate::batch::{Batch, BatchOptions, SubmitError};
 use crate::blocks::write_zeroes;
 use crate::counters::{EngineCounters, LaneCounters, SharedCounters};
 use crate::device::{Device, DeviceInfo, Held, OpenError, SharedDevice, lock};
-use crate::lane::{Closing, Inbox, Inquiries, Lane, LaneThread, Port, PortParts};
+use crate::lane::{
+    Alarm, Bell, Closing, Inbox, Inquiries, Lane, LaneOptions, LaneThread, Port, PortParts, deal, give_up_inbox,
+};
 use crate::memory::{Memory, MemoryError, Registered};
 use crate::opening::{self, DeviceSource, NotOpened, OpenOptions};
 use crate::ownership::TakenOver;
@@ -42,7 +44,7 @@ const ZEROES: usize = 64 << 10;
 /// Who turns an engine's lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LaneMode {
-    /// A thread of the engine's own for each device.
+    /// Threads of the engine's own, as [`LaneOptions`] say; without a word one for each device.
     Thread,
     /// The caller, by [`Lane::turn`], which turns all devices one after the other; no thread is started, and models take
     /// their turns there too.
@@ -60,6 +62,8 @@ pub struct EngineConfig {
     pub drain_timeout: Duration,
     /// How to drive controllers: their deadlines, and when recovery begins.
     pub controller: ControllerConfig,
+    /// How lanes with threads are run.
+    pub lanes: LaneOptions,
 }
 
 impl Default for EngineConfig {
@@ -69,6 +73,7 @@ impl Default for EngineConfig {
             max_batches: 4096,
             drain_timeout: Duration::from_secs(10),
             controller: ControllerConfig::default(),
+            lanes: LaneOptions::default(),
         }
     }
 }
@@ -86,6 +91,7 @@ struct Opened {
     device: SharedDevice,
     info: DeviceInfo,
     inbox: Inbox,
+    bell: Arc<Bell>,
     inquiries: Arc<Inquiries>,
     counters: Arc<SharedCounters>,
     /// Tells a lane that was not given back.
@@ -159,6 +165,7 @@ impl Engine {
         mode: LaneMode,
         config: EngineConfig,
     ) -> Result<(Self, Option<Lane>), OpenError> {
+        let threads = config.lanes.threads(mode, opened.len())?;
         let traits: Vec<DeviceTraits> = opened.iter().map(Device::traits).collect();
         let segments: Arc<[Segment]> = match segment::open_all(layouts, &traits) {
             Ok(segments) => segments.into(),
@@ -176,15 +183,19 @@ impl Engine {
             return Err(segment::LayoutError::NoDevice { segment: String::new(), device: 0, devices: 0 }.into());
         };
         let registered = Arc::<ArcSwap<Registered>>::default();
+        let alarms: Vec<Arc<Alarm>> =
+            (0..threads).map(|_| Alarm::new()).collect::<Result<_, _>>().map_err(OpenError::Thread)?;
         let (mut devices, mut ports) = (Vec::new(), Vec::new());
         for (lane, device) in (0..).zip(opened) {
-            let (info, held, pair) = device.into_parts();
+            let (info, held, pair, interrupt) = device.into_parts();
             let failed = |source| OpenError::Memory { device: info.name.clone(), source };
             let (means, zeroes) = means(&info, &held).map_err(failed)?;
             let volatile = info.controller.vwc.present();
             let ground = Ground { lane, nsid: info.nsid, limits: info.limits, volatile };
             let mut shared = Opened {
                 inbox: Arc::new(ArrayQueue::new(max_batches)),
+                // As the ports are dealt out below.
+                bell: Bell::new(usize::from(lane).checked_rem(threads).map(|lane| Arc::clone(&alarms[lane]))),
                 inquiries: Inquiries::open(),
                 counters: Arc::default(),
                 closing: Arc::default(),
@@ -195,7 +206,8 @@ impl Engine {
             };
             shared.counters.publish(&LaneCounters::default(), pair.counters(), pair.anomalies().total());
             shared.before.0 = shared.counters.read();
-            let port = Port::new(PortParts {
+            let place = (info.name.clone(), held.clock.function().numa_node());
+            let parts = PortParts {
                 pair,
                 ground,
                 means,
@@ -203,6 +215,8 @@ impl Engine {
                 clock: held.clock.clone(),
                 device: Arc::clone(&shared.device),
                 inbox: Arc::clone(&shared.inbox),
+                bell: Arc::clone(&shared.bell),
+                interrupt,
                 inquiries: Arc::clone(&shared.inquiries),
                 counters: Arc::clone(&shared.counters),
                 closing: Arc::clone(&shared.closing),
@@ -211,8 +225,8 @@ impl Engine {
                 segments: Arc::clone(&segments),
                 registered: Arc::clone(&registered),
                 unaligned_reads: segments.iter().any(|segment| segment.layout.unaligned_reads),
-            });
-            let port = port.map_err(failed)?;
+            };
+            let port = config.lanes.near(usize::from(lane), place, || Port::new(parts))?.map_err(failed)?;
             *lock(&shared.device) = Some(held);
             devices.push(shared);
             ports.push(port);
@@ -234,8 +248,11 @@ impl Engine {
         let lane = match mode {
             LaneMode::CallerDriven => Some(Lane::new(ports)),
             LaneMode::Thread => {
-                for port in ports {
-                    engine.lanes.push(LaneThread::start(Lane::new(vec![port])).map_err(OpenError::Thread)?);
+                let LaneOptions { idle, .. } = config.lanes;
+                for (lane, (ports, alarm)) in deal(ports, threads).into_iter().zip(alarms).enumerate() {
+                    let near: Vec<_> = ports.iter().map(Port::place).collect();
+                    let cpus = config.lanes.cpus(lane, &near)?;
+                    engine.lanes.push(LaneThread::start(Lane::new(ports), idle, alarm, cpus)?);
                 }
                 None
             }
@@ -262,6 +279,17 @@ impl Engine {
     /// A device by its number; they count from 0.
     pub fn device(&self, device: usize) -> Option<EngineDevice<'_>> {
         self.devices.get(device).map(|opened| EngineDevice { opened })
+    }
+
+    /// How many lanes have a thread.
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// How often lane `lane` has slept, by what woke it: somebody, a device, the time. `None`: there is no such lane with a
+    /// thread.
+    pub fn sleeps(&self, lane: usize) -> Option<[u64; 3]> {
+        self.lanes.get(lane).map(|lane| lane.sleeps().read())
     }
 
     fn first(&self) -> EngineDevice<'_> {
@@ -408,6 +436,9 @@ impl Engine {
                 // An inbox has room for every batch that lives, and each is in it once at most.
                 let full = opened.inbox.push(Arc::clone(&batch.shared)).is_err();
                 debug_assert!(!full, "more batches than are counted");
+                if !opened.bell.ring() {
+                    give_up_inbox(&opened.inbox, lane, &opened.bell);
+                }
             }
         }
         Ok(first)

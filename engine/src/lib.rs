@@ -54,12 +54,12 @@ mod task;
 mod uri;
 
 pub use admission::RequestError;
-pub use batch::{Batch, BatchOptions, BatchStatus, NoSuchTask, Priority, SubmitError, WaitError};
+pub use batch::{Batch, BatchOptions, BatchStatus, FailureReason, NoSuchTask, Priority, SubmitError, WaitError};
 pub use byte_size::{ByteSize, ByteSizeError};
 pub use counters::EngineCounters;
 pub use device::{Device, DeviceInfo, Devices, FileStoreError, OpenError};
 pub use engine::{Engine, EngineConfig, EngineDevice, LaneMode, TooManyBatches};
-pub use lane::Lane;
+pub use lane::{CpuList, CpuListError, Lane, LaneError, LaneIdle, LaneOptions, LanePin};
 pub use lanes::MAX_DEVICES;
 pub use memory::{Memory, MemoryError, MemoryInUse};
 pub use opening::{DeviceSource, NotOpened, OpenOptions, Scope, UnalignedReads};

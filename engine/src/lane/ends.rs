@@ -1,13 +1,15 @@
 //! How commands end, and with them tasks.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::sync::TryLockError;
+use std::sync::atomic::{Ordering, fence};
 
 use tentpeg_driver::spec::status::Status;
 
+use super::bell::Bell;
 use super::port::Active;
 use super::recovery::Watch;
-use super::{ATTEMPTS, CommandTasks};
+use super::{ATTEMPTS, CommandTasks, Inbox};
 use crate::batch::{Ends, Shared};
 use crate::task::{Outcome, Walk, Work};
 
@@ -149,4 +151,46 @@ pub(super) fn cancel(batch: &Shared, lane: u8, index: u32, ends: &mut Ends) -> b
         _ => {}
     }
     true
+}
+
+/// Ends what of a batch is this lane's and has not ended, and lets go of it: no device touches its memory any more. Of its
+/// spread tasks from `unplanned` on the lane's share has not ended.
+pub(super) fn give_up(batch: &Shared, lane: u8, unplanned: u32, outcome: Outcome) {
+    let tail = batch.tail();
+    for index in 0..tail {
+        let Some(task) = batch.task(index) else { break };
+        match task.work() {
+            Work::Transfer(transfer) if transfer.head.lane() == lane && !task.state().0.is_terminal() => {
+                batch.count_ended(lane, Ends::one(task.give_up(outcome)));
+            }
+            Work::Spread(spread) if index >= unplanned && spread.lanes.contains(lane) => {
+                end_share(batch, lane, index, outcome);
+            }
+            _ => {}
+        }
+    }
+    batch.lane(lane).planned.store(tail, Ordering::Relaxed);
+    batch.let_go(lane);
+}
+
+/// Gives up the batches in the inbox of a port that is no more: by the port as the last that it does, then by whoever
+/// puts one there. One at a time, as a lane's counts have one writer.
+pub(crate) fn give_up_inbox(inbox: &Inbox, lane: u8, bell: &Bell) {
+    while !inbox.is_empty() {
+        let giving_up = match bell.giving_up.try_lock() {
+            Ok(giving_up) => giving_up,
+            Err(TryLockError::Poisoned(giving_up)) => giving_up.into_inner(),
+            // Whoever does it looks once more when he has let go; a notifier that submits is called by him.
+            Err(TryLockError::WouldBlock) => return,
+        };
+        while let Some(batch) = inbox.pop() {
+            batch.take(lane);
+            let unplanned = batch.lane(lane).planned.load(Ordering::Relaxed);
+            give_up(&batch, lane, unplanned, Outcome::NO_LANE);
+        }
+        drop(giving_up);
+        // Between letting go and the look; whoever has put a batch there has a barrier of his own before his try (see
+        // `Bell::ring`).
+        fence(Ordering::SeqCst);
+    }
 }

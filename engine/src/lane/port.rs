@@ -10,13 +10,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tentpeg_driver::bus::Function;
+use tentpeg_driver::bus::{Function, Interrupt};
 use tentpeg_driver::queue::{Completion, Extent, QueuePair};
 use tentpeg_driver::spec::status::{Status, StatusCode};
 
+use super::bell::Bell;
 use super::closing::Closing;
 use super::durable::Durable;
-use super::ends::{Row, cancel, end_part, end_share, leave_if_done};
+use super::ends::{Row, cancel, end_part, end_share, give_up, leave_if_done};
 use super::lists::Lists;
 use super::recovery::Watch;
 use super::rounds::Rounds;
@@ -33,7 +34,7 @@ use crate::ownership::TakenOver;
 use crate::planning::spread::Means;
 use crate::planning::{self, Cursor, Ground, MAX_EXTENTS, Step};
 use crate::segment::{Durability, Segment};
-use crate::task::{Outcome, Work};
+use crate::task::Outcome;
 
 /// A batch with work in this port.
 pub(super) struct Active {
@@ -57,6 +58,9 @@ pub(crate) struct PortParts {
     pub(crate) clock: Clock,
     pub(crate) device: SharedDevice,
     pub(crate) inbox: Inbox,
+    pub(crate) bell: Arc<Bell>,
+    /// What its completion queue interrupts by, where that was asked for and can be had.
+    pub(crate) interrupt: Option<Box<dyn Interrupt>>,
     pub(crate) inquiries: Arc<Inquiries>,
     pub(crate) counters: Arc<SharedCounters>,
     pub(crate) closing: Arc<Closing>,
@@ -74,7 +78,11 @@ pub(crate) struct Port {
     pub(super) pair: QueuePair<CommandTasks>,
     pub(super) ground: Ground,
     function: Arc<dyn Function>,
-    inbox: Inbox,
+    pub(super) inbox: Inbox,
+    pub(super) bell: Arc<Bell>,
+    pub(super) interrupt: Option<Box<dyn Interrupt>>,
+    /// Whether it is armed.
+    pub(super) is_armed: bool,
     pub(super) inquiries: Arc<Inquiries>,
     pub(super) active: Vec<Option<Active>>,
     pub(super) free_places: Vec<u32>,
@@ -119,6 +127,9 @@ impl Port {
             ground,
             function,
             inbox,
+            bell: parts.bell,
+            interrupt: parts.interrupt,
+            is_armed: false,
             inquiries: parts.inquiries,
             active: Vec::new(),
             free_places: Vec::new(),
@@ -144,6 +155,11 @@ impl Port {
     /// The device that it serves, counted from 0.
     pub(crate) fn device(&self) -> usize {
         usize::from(self.ground.lane)
+    }
+
+    /// What the device is called, and the NUMA node that it is near to.
+    pub(crate) fn place(&self) -> (String, Option<u32>) {
+        (self.function.name().to_owned(), self.function.numa_node())
     }
 
     /// One turn. Whether there was anything to do.
@@ -186,6 +202,11 @@ impl Port {
     /// Gives the controller the processor.
     pub(super) fn pause(&self) {
         self.function.pause();
+    }
+
+    /// What the device interrupts by, while it is armed.
+    pub(super) fn armed_interrupt(&self) -> Option<&dyn Interrupt> {
+        self.interrupt.as_deref().filter(|_| self.is_armed)
     }
 
     /// Whether nothing is planned, in flight or waiting.
@@ -428,31 +449,22 @@ impl Port {
     /// Ends all that has not ended as FAILED, as far as it is this port's: the controller has stopped, or can reach
     /// nothing any more.
     pub(crate) fn abandon(&mut self) {
+        self.abandon_as(self.watch.outcome());
+    }
+
+    /// As [`abandon`](Self::abandon), with what is to be said of the tasks.
+    pub(super) fn abandon_as(&mut self, outcome: Outcome) {
         self.take_in();
-        let (lane, outcome) = (self.ground.lane, self.watch.outcome());
+        let lane = self.ground.lane;
         for share in self.shares.take_all() {
             if let Some(Some(active)) = self.active.get(share.place as usize) {
                 end_share(&active.batch, lane, share.task, outcome);
             }
         }
         for active in self.active.iter_mut().filter_map(Option::take) {
-            let tail = active.batch.tail();
             // The spread task that the cursor is in has a share, which has just ended.
             let unplanned = active.cursor.task + u32::from(active.share.is_some());
-            for index in 0..tail {
-                let Some(task) = active.batch.task(index) else { break };
-                match task.work() {
-                    Work::Transfer(transfer) if transfer.head.lane() == lane && !task.state().0.is_terminal() => {
-                        active.batch.count_ended(lane, Ends::one(task.give_up(outcome)));
-                    }
-                    Work::Spread(spread) if index >= unplanned && spread.lanes.contains(lane) => {
-                        end_share(&active.batch, lane, index, outcome);
-                    }
-                    _ => {}
-                }
-            }
-            active.batch.lane(lane).planned.store(tail, Ordering::Relaxed);
-            active.batch.let_go(lane);
+            give_up(&active.batch, lane, unplanned, outcome);
         }
         self.active.clear();
         self.free_places.clear();

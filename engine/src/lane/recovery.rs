@@ -14,7 +14,7 @@ use tentpeg_driver::queue::{QueuePair, ReachEnded};
 use tentpeg_driver::spec::status::{Status, StatusCode};
 
 use super::CommandTasks;
-use super::ends::{again, end_part};
+use super::ends::{again, end_part, give_up_inbox};
 use super::port::Port;
 use crate::clock::Clock;
 use crate::device::{Held, SharedDevice, lock};
@@ -238,12 +238,23 @@ fn has_its_namespace(device: &mut Held) -> Result<bool, ControllerError> {
 
 impl Drop for Port {
     /// A port that was given back has nothing left. One that was not, a caller's or that of a thread that panicked,
-    /// takes the controller with it: its tasks may end only when no device touches their memory (invariant 7).
+    /// takes the controller with it where it has work: its tasks may end only when no device touches their memory (invariant
+    /// 7). What is submitted to it later is given up by whoever submits it.
     fn drop(&mut self) {
         self.take_in();
-        if self.is_idle() {
-            return self.inquiries.close();
+        if !self.is_idle() {
+            self.end_all();
         }
+        self.inquiries.close();
+        self.bell.leave();
+        give_up_inbox(&self.inbox, self.ground.lane, &self.bell);
+    }
+}
+
+impl Port {
+    /// Ends everything, with the reach of the controller.
+    fn end_all(&mut self) {
+        let outcome = if self.closing.is_open() { Outcome::NO_LANE } else { self.watch.outcome() };
         match &mut *lock(&self.watch.device) {
             Some(device) => {
                 let ended = device.controller.stop_reach();
@@ -256,8 +267,7 @@ impl Drop for Port {
                 }
             }
         }
-        self.abandon();
-        self.inquiries.close();
+        self.abandon_as(outcome);
     }
 }
 

@@ -1,12 +1,14 @@
 //! Engines on a stepped model: everything in one thread, turn by turn.
 
 mod data;
+mod departure;
 mod failures;
 mod life;
 mod order;
 mod priorities;
 mod recovery;
 mod segments;
+mod sleep;
 mod unregister;
 
 use std::path::Path;
