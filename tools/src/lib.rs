@@ -14,6 +14,7 @@ pub mod failure;
 pub mod info;
 pub mod interrupt;
 pub mod label;
+pub mod lanes;
 pub mod list;
 #[cfg(test)]
 mod machine;
@@ -23,5 +24,6 @@ pub mod progress;
 pub mod replay;
 pub mod report;
 pub mod resident;
+pub mod rotation;
 pub mod segment;
 pub mod units;

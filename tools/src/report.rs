@@ -104,7 +104,7 @@ pub struct Report {
     /// The most memory that the process had resident, in bytes.
     pub peak_resident: Option<u64>,
     /// Which way the bytes went.
-    pub path: Option<&'static str>,
+    pub path: Option<String>,
     /// What engine and model counted.
     pub both_sides: Option<BothSides>,
     /// What went wrong.
@@ -171,7 +171,7 @@ impl Report {
         rows.extend(
             self.peak_resident.map(|peak| Row::both("peak_resident_bytes", "peak resident", Value::Bytes(peak))),
         );
-        rows.extend(self.path.map(|path| Row::both("path", "path of the bytes", Value::Text(path.to_owned()))));
+        rows.extend(self.path.iter().map(|path| Row::both("path", "path of the bytes", Value::Text(path.clone()))));
         rows.extend(self.errors.rows());
         rows
     }
