@@ -179,6 +179,11 @@ impl Batch {
         self.shared.append(requests, transfer, other)
     }
 
+    /// What tells it apart from other batches that live, in events.
+    pub(crate) fn name(&self) -> u64 {
+        Arc::as_ptr(&self.shared).addr() as u64
+    }
+
     /// Whether it was allocated by the engine that counts its batches in `live`.
     pub(crate) fn is_counted_in(&self, live: &Arc<AtomicUsize>) -> bool {
         Arc::ptr_eq(&self.shared.live, live)

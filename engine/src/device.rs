@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use tentpeg_driver::bus::{Function, Interrupt};
 use tentpeg_driver::controller::quirks::PciId;
-use tentpeg_driver::controller::{Controller, ControllerConfig, ControllerError, Namespace};
+use tentpeg_driver::controller::{Controller, ControllerConfig, ControllerError, Namespace, PairWithInterrupt};
 use tentpeg_driver::dma::DmaSpace;
 use tentpeg_driver::model::{Model, ModelError, SoftwareIommu};
 use tentpeg_driver::queue::QueuePair;
@@ -179,8 +179,8 @@ impl Device {
     }
 
     /// What an engine shares of it, and the pair with its interrupt, which are a port's from now on.
-    pub(crate) fn into_parts(self) -> (DeviceInfo, Held, QueuePair<CommandTasks>, Option<Box<dyn Interrupt>>) {
-        (self.info, self.held, self.pair, self.interrupt)
+    pub(crate) fn into_parts(self) -> (DeviceInfo, Held, PairWithInterrupt<CommandTasks>) {
+        (self.info, self.held, (self.pair, self.interrupt))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod device;
 mod memory;
+mod statistics;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -21,7 +22,7 @@ pub use device::EngineDevice;
 use crate::admission::{Plain, RequestError, admit, admit_flush, admit_range};
 use crate::batch::{Batch, BatchOptions, SubmitError};
 use crate::blocks::write_zeroes;
-use crate::counters::{EngineCounters, LaneCounters, SharedCounters};
+use crate::counters::{EngineCounters, SharedCounters};
 use crate::device::{Device, DeviceInfo, Held, OpenError, SharedDevice, lock};
 use crate::lane::{
     Alarm, Bell, Closing, Inbox, Inquiries, Lane, LaneOptions, LaneThread, Port, PortParts, deal, give_up_inbox,
@@ -33,6 +34,7 @@ use crate::planning::Ground;
 use crate::planning::spread::{Means, Zeroes};
 use crate::progress::Progress;
 use crate::segment::{self, DeviceTraits, Segment, SegmentLayout};
+use crate::statistics::{PortStatistics, Recorder};
 use crate::task::{Operation, Transfer, Work};
 use crate::{Request, SegmentId};
 
@@ -64,6 +66,9 @@ pub struct EngineConfig {
     pub controller: ControllerConfig,
     /// How lanes with threads are run.
     pub lanes: LaneOptions,
+    /// Commands that take so long, or longer, are told: as events of the target `tentpeg::slow` (`tracing`), and in
+    /// [`Statistics`](crate::statistics::Statistics); a few a second. None are without.
+    pub slow_request: Option<Duration>,
 }
 
 impl Default for EngineConfig {
@@ -74,6 +79,7 @@ impl Default for EngineConfig {
             drain_timeout: Duration::from_secs(10),
             controller: ControllerConfig::default(),
             lanes: LaneOptions::default(),
+            slow_request: None,
         }
     }
 }
@@ -94,6 +100,7 @@ struct Opened {
     bell: Arc<Bell>,
     inquiries: Arc<Inquiries>,
     counters: Arc<SharedCounters>,
+    statistics: Arc<PortStatistics>,
     /// Tells a lane that was not given back.
     closing: Arc<Closing>,
     /// What its pair had done, and a model had seen, when it was opened.
@@ -187,7 +194,7 @@ impl Engine {
             (0..threads).map(|_| Alarm::new()).collect::<Result<_, _>>().map_err(OpenError::Thread)?;
         let (mut devices, mut ports) = (Vec::new(), Vec::new());
         for (lane, device) in (0..).zip(opened) {
-            let (info, held, pair, interrupt) = device.into_parts();
+            let (info, held, (pair, interrupt)) = device.into_parts();
             let failed = |source| OpenError::Memory { device: info.name.clone(), source };
             let (means, zeroes) = means(&info, &held).map_err(failed)?;
             let volatile = info.controller.vwc.present();
@@ -198,13 +205,14 @@ impl Engine {
                 bell: Bell::new(usize::from(lane).checked_rem(threads).map(|lane| Arc::clone(&alarms[lane]))),
                 inquiries: Inquiries::open(),
                 counters: Arc::default(),
+                statistics: PortStatistics::new(segments.len()),
                 closing: Arc::default(),
                 taken_over: Arc::default(),
                 before: (EngineCounters::default(), held.model.as_ref().map(Model::counters).unwrap_or_default()),
                 device: SharedDevice::default(),
                 info: info.clone(),
             };
-            shared.counters.publish(&LaneCounters::default(), pair.counters(), pair.anomalies().total());
+            shared.counters.publish(pair.counters(), pair.anomalies().total());
             shared.before.0 = shared.counters.read();
             let place = (info.name.clone(), held.clock.function().numa_node());
             let parts = PortParts {
@@ -219,6 +227,7 @@ impl Engine {
                 interrupt,
                 inquiries: Arc::clone(&shared.inquiries),
                 counters: Arc::clone(&shared.counters),
+                recorder: Recorder::new(Arc::clone(&shared.statistics), segments.len(), config.slow_request),
                 closing: Arc::clone(&shared.closing),
                 taken_over: Arc::clone(&shared.taken_over),
                 name: info.name.clone(),
@@ -262,6 +271,8 @@ impl Engine {
                 device.keep_file();
             }
         }
+        let (devices, segments, lanes) = (engine.devices.len(), engine.segments.len(), engine.lanes.len());
+        tracing::info!(devices, segments, lanes, "the engine is open");
         Ok((engine, lane))
     }
 
@@ -284,12 +295,6 @@ impl Engine {
     /// How many lanes have a thread.
     pub fn lanes(&self) -> usize {
         self.lanes.len()
-    }
-
-    /// How often lane `lane` has slept, by what woke it: somebody, a device, the time. `None`: there is no such lane with a
-    /// thread.
-    pub fn sleeps(&self, lane: usize) -> Option<[u64; 3]> {
-        self.lanes.get(lane).map(|lane| lane.sleeps().read())
     }
 
     fn first(&self) -> EngineDevice<'_> {
@@ -431,6 +436,7 @@ impl Engine {
             return Err(SubmitError::OtherEngine);
         }
         let (first, lanes) = batch.append(requests, transfer, other)?;
+        tracing::trace!(batch = batch.name(), first, requests = requests.len(), "submitted");
         for lane in lanes.iter() {
             if let Some(opened) = self.devices.get(usize::from(lane)) {
                 // An inbox has room for every batch that lives, and each is in it once at most.
@@ -509,6 +515,7 @@ impl Engine {
 
     /// Stop I/O, then the queues, then the controllers; regions go last, with the engine (invariant 3).
     fn shut_down(&mut self, mut ports: Vec<Port>) -> Result<(), ControllerError> {
+        tracing::debug!(devices = self.devices.len(), "the engine closes");
         let mut closed = Ok(());
         for (number, opened) in self.devices.iter().enumerate() {
             let port = ports.iter_mut().find(|port| port.device() == number);

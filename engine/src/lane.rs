@@ -10,6 +10,7 @@ mod closing;
 mod cpus;
 mod durable;
 mod ends;
+mod issue;
 mod lists;
 mod options;
 mod port;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 use crossbeam_queue::ArrayQueue;
 
 use crate::batch::Shared;
+use crate::statistics::Key;
 
 pub(crate) use bell::{Alarm, Bell};
 pub(crate) use closing::Closing;
@@ -104,11 +106,28 @@ pub(crate) struct CommandTasks {
     /// How often these bytes have been asked for before.
     attempts: u8,
     flags: Flags,
+    /// When it was issued, and where it is counted.
+    pub(crate) key: Key,
 }
 
 impl CommandTasks {
-    fn indices(self) -> Range<u32> {
+    pub(crate) fn indices(self) -> Range<u32> {
         self.first..self.first + u32::from(self.tasks)
+    }
+
+    /// The batch's place in the port.
+    pub(crate) fn place(self) -> u32 {
+        self.place
+    }
+
+    /// How many tasks it serves.
+    pub(crate) fn tasks(self) -> u16 {
+        self.tasks
+    }
+
+    /// How often its bytes have been asked for before.
+    pub(crate) fn attempts(self) -> u8 {
+        self.attempts
     }
 }
 

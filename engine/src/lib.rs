@@ -50,6 +50,7 @@ mod planning;
 mod progress;
 mod request;
 mod segment;
+pub mod statistics;
 mod task;
 mod uri;
 

@@ -229,6 +229,7 @@ fn measured(
     let mut report = report_of(&plan, &engine, &rig.segments, &memory, measured, both_sides, began);
     report.settings.push(Row::json("lane", Value::Text(name_of(args.lane))));
     report.settings.extend(lanes::rows(&engine));
+    report.statistics = Some(engine.statistics());
     close(engine, lane).map_err(BenchError::Close)?;
     Ok(report)
 }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use tentpeg_engine::{CpuList, Engine, LaneIdle, LaneOptions, LanePin, MAX_DEVICES};
+use tentpeg_engine::{CpuList, Engine, EngineConfig, LaneIdle, LaneOptions, LanePin, MAX_DEVICES};
 
 use crate::options::number;
 use crate::report::{Row, Value};
@@ -21,6 +21,14 @@ pub struct LaneArgs {
     /// How long a lane polls in vain before it sleeps, with its unit, such as 100us, or `always` [default: 1ms]
     #[arg(long, value_name = "TIME|always", value_parser = poll, allow_hyphen_values = true)]
     pub poll: Option<LaneIdle>,
+    /// Tell of commands that take so long or longer, such as 10ms: the last ones of each device
+    #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
+    pub slow: Option<Duration>,
+}
+
+/// Reads a time, with its unit.
+fn time(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| "write a time with its unit, such as 100us or 1ms".to_owned())
 }
 
 /// Reads where lanes run.
@@ -38,17 +46,22 @@ fn poll(text: &str) -> Result<LaneIdle, String> {
     match text {
         "always" => Ok(LaneIdle::Poll),
         "0" => Ok(LaneIdle::Sleep { after: Duration::ZERO }),
-        time => match humantime::parse_duration(time) {
+        after => match time(after) {
             Ok(after) => Ok(LaneIdle::Sleep { after }),
-            Err(_) => Err("write `always`, or a time with its unit, such as 100us or 1ms".to_owned()),
+            Err(error) => Err(format!("write `always`, or {}", error.trim_start_matches("write "))),
         },
     }
 }
 
 impl LaneArgs {
-    /// What the engine is told.
+    /// `config`, and what is said here.
+    pub fn configure(&self, config: EngineConfig) -> EngineConfig {
+        EngineConfig { lanes: self.options(), slow_request: self.slow, ..config }
+    }
+
+    /// What the engine is told of its lanes.
     pub fn options(&self) -> LaneOptions {
-        let Self { lanes, pin, poll } = self.clone();
+        let Self { lanes, pin, poll, .. } = self.clone();
         LaneOptions { threads: lanes, idle: poll.unwrap_or_default(), pin: pin.unwrap_or_default() }
     }
 
@@ -93,6 +106,9 @@ mod tests {
                 pin: LanePin::Cpus(CpuList(vec![0, 2, 3])),
             }
         );
+        let config = args("--slow 10ms").unwrap();
+        assert_eq!(config.configure(EngineConfig::default()).slow_request, Some(Duration::from_millis(10)));
+        assert_eq!(config.given(), None, "a lane that the caller drives has slow commands, too");
         assert_eq!(args("--poll always --pin near").unwrap().options().idle, LaneIdle::Poll);
         assert_eq!(args("--poll always --pin near").unwrap().options().pin, LanePin::Near);
         assert_eq!(
@@ -108,6 +124,7 @@ mod tests {
             ("--pin far", "write `near`, or processors: 'far' lists no processors"),
             ("--poll 5", "write `always`, or a time with its unit, such as 100us or 1ms"),
             ("--poll -1ms", "write `always`, or a time with its unit"),
+            ("--slow 5", "write a time with its unit, such as 100us or 1ms"),
         ] {
             let error = args(words).unwrap_err().to_string();
             assert!(error.contains(message), "{words}: {error}");

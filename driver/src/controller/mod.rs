@@ -98,6 +98,9 @@ impl Default for ControllerConfig {
     }
 }
 
+/// A queue pair, and what its completion queue interrupts by; `None`: nothing, so it is polled.
+pub type PairWithInterrupt<T> = (QueuePair<T>, Option<Box<dyn Interrupt>>);
+
 /// An enabled controller.
 pub struct Controller {
     function: Arc<dyn Function>,
@@ -221,7 +224,7 @@ impl Controller {
     pub fn create_queue_pair_with_interrupt<T: Copy + Default>(
         &mut self,
         entries: u32,
-    ) -> Result<(QueuePair<T>, Option<Box<dyn Interrupt>>), ControllerError> {
+    ) -> Result<PairWithInterrupt<T>, ControllerError> {
         self.create_pair(entries, true)
     }
 
@@ -229,7 +232,7 @@ impl Controller {
         &mut self,
         entries: u32,
         interrupts: bool,
-    ) -> Result<(QueuePair<T>, Option<Box<dyn Interrupt>>), ControllerError> {
+    ) -> Result<PairWithInterrupt<T>, ControllerError> {
         let Some(index) = self.in_use.iter().position(|used| !used) else {
             return Err(ControllerError::NoQueueLeft { granted: self.granted });
         };

@@ -32,35 +32,46 @@ pub(super) enum Woken {
 /// How often a lane has slept, by what woke it: written by its thread.
 #[derive(Debug, Default)]
 pub(crate) struct Sleeps {
+    begun: AtomicU64,
     called: AtomicU64,
     interrupted: AtomicU64,
     time: AtomicU64,
 }
 
 impl Sleeps {
-    pub(super) fn count(&self, woken: Woken) {
-        let counter = match woken {
-            Woken::Never => return,
-            Woken::Called => &self.called,
-            Woken::Interrupted => &self.interrupted,
-            Woken::Time => &self.time,
-        };
-        // One thread writes it.
-        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    fn begin(&self) {
+        add_one(&self.begun);
     }
 
-    /// How often somebody has woken it, a device, and the time.
-    pub(crate) fn read(&self) -> [u64; 3] {
-        [&self.called, &self.interrupted, &self.time].map(|counter| counter.load(Ordering::Relaxed))
+    pub(super) fn end(&self, woken: Woken) {
+        match woken {
+            Woken::Never => {}
+            Woken::Called => add_one(&self.called),
+            Woken::Interrupted => add_one(&self.interrupted),
+            Woken::Time => add_one(&self.time),
+        }
     }
+
+    /// How often it has begun to sleep; how often somebody has woken it, a device, and the time.
+    pub(crate) fn read(&self) -> [u64; 4] {
+        // Those that woke it first, so that no more are seen to have ended than to have begun.
+        let ended = [&self.called, &self.interrupted, &self.time].map(|counter| counter.load(Ordering::Acquire));
+        [self.begun.load(Ordering::Acquire), ended[0], ended[1], ended[2]]
+    }
+}
+
+/// Adds to a counter that this thread alone writes.
+fn add_one(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Release);
 }
 
 impl Lane {
     /// Sleeps until `alarm` sounds, a device interrupts, or it is time to look after a controller. `stopped` is looked at
     /// once more before.
-    pub(super) fn sleep(&mut self, alarm: &Alarm, stopped: impl Fn() -> bool) -> Woken {
+    pub(super) fn sleep(&mut self, alarm: &Alarm, sleeps: &Sleeps, stopped: impl Fn() -> bool) -> Woken {
         self.ports.iter().for_each(|port| port.bell.lie_down());
         let woken = if self.ports.iter_mut().all(Port::arm) && !stopped() && !self.turn() {
+            sleeps.begin();
             self.wait_for(alarm)
         } else {
             Woken::Never

@@ -9,6 +9,7 @@ mod priorities;
 mod recovery;
 mod segments;
 mod sleep;
+mod statistics;
 mod unregister;
 
 use std::path::Path;

@@ -16,6 +16,7 @@ pub(crate) struct LaneThread {
     stop: Arc<AtomicBool>,
     alarm: Arc<Alarm>,
     sleeps: Arc<Sleeps>,
+    cpus: Option<CpuList>,
     thread: JoinHandle<Lane>,
 }
 
@@ -33,10 +34,12 @@ impl LaneThread {
         let stop = Arc::new(AtomicBool::new(false));
         let (pinned, begun) = mpsc::sync_channel(1);
         let sleeps = Arc::new(Sleeps::default());
+        tracing::debug!(cpus = cpus.as_ref().map(tracing::field::display), ?idle, "a lane starts");
+        let pinned_to = cpus.clone();
         let thread = {
             let (stop, alarm, sleeps) = (Arc::clone(&stop), Arc::clone(&alarm), Arc::clone(&sleeps));
             thread::Builder::new().name("tentpeg-lane".to_owned()).spawn(move || {
-                let result = cpus.map_or(Ok(()), |cpus| cpus::pin(&cpus));
+                let result = pinned_to.map_or(Ok(()), |cpus| cpus::pin(&cpus));
                 let runs = result.is_ok();
                 // Who started it waits for this.
                 let _ = pinned.send(result);
@@ -47,8 +50,13 @@ impl LaneThread {
         match begun.recv() {
             Ok(Err(error)) => Err(LaneError::Kernel(error).into()),
             // A thread that has ended without a word has panicked; whoever stops it learns of that.
-            Ok(Ok(())) | Err(_) => Ok(Self { stop, alarm, sleeps, thread }),
+            Ok(Ok(())) | Err(_) => Ok(Self { stop, alarm, sleeps, cpus, thread }),
         }
+    }
+
+    /// The processors that it is pinned to, where it is.
+    pub(crate) fn cpus(&self) -> Option<&CpuList> {
+        self.cpus.as_ref()
     }
 
     /// How it has slept.
@@ -80,8 +88,8 @@ fn run(mut lane: Lane, idle: LaneIdle, alarm: &Alarm, stop: &AtomicBool, sleeps:
         if since.get_or_insert_with(Instant::now).elapsed() < after {
             continue;
         }
-        let woken = lane.sleep(alarm, stopped);
-        sleeps.count(woken);
+        let woken = lane.sleep(alarm, sleeps, stopped);
+        sleeps.end(woken);
         if woken == Woken::Never {
             since = None;
         }

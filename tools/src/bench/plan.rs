@@ -253,10 +253,9 @@ pub fn engine_config(args: &BenchArgs) -> Result<EngineConfig, PlanError> {
     }
     let defaults = EngineConfig::default();
     let depth = args.depth.min(MAX_DEPTH);
-    Ok(EngineConfig {
+    Ok(args.lanes.configure(EngineConfig {
         queue_entries: defaults.queue_entries.max(depth + 1),
         max_batches: defaults.max_batches.max(depth as usize + 16),
-        lanes: args.lanes.options(),
         ..defaults
-    })
+    }))
 }

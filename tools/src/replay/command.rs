@@ -193,7 +193,7 @@ pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayErr
     Available::now()?.check(&need(&uris, &geometry, report_file.is_some()))?;
 
     let max_batches = args.pool.get() as usize + SPARE_BATCHES;
-    let config = EngineConfig { max_batches, lanes: args.lanes.options(), ..EngineConfig::default() };
+    let config = args.lanes.configure(EngineConfig { max_batches, ..EngineConfig::default() });
     let options = OpenOptions { config, ..args.node.options() };
     let (engine, _) = Engine::open_devices(uris.iter().copied(), options).map_err(DeviceError::from)?;
     let new = NewFiles::of(&engine);
@@ -223,6 +223,7 @@ pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayErr
     report.device = device::names(&engine);
     report.settings = settings(args, &source, &geometry);
     report.settings.extend(lanes::rows(&engine));
+    report.statistics = Some(engine.statistics());
     report.memory = Some(MemoryUsed::from(pool.memory()));
     report.path = Some(path(&uris));
     report.plots.block_bytes = Some(geometry.block());
