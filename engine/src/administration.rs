@@ -316,7 +316,7 @@ impl Administration {
     /// [`AdministrationError::Controller`]; the device's reach has ended all the same.
     pub fn close(mut self) -> Result<(), AdministrationError> {
         let released = self.device_mut().release();
-        let (info, mut held, pair) = self.into_device().into_parts();
+        let (info, mut held, (pair, _)) = self.into_device().into_parts();
         held.keep_file();
         let closed = held.shutdown();
         drop(pair);

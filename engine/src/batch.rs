@@ -89,8 +89,8 @@ pub struct BatchOptions {
     /// one call. Of a batch that has several devices two calls can come at the same time, and the later one may know
     /// less.
     ///
-    /// The caller is a lane, in the middle of its turn: the call should be short, must not wait for anything that a lane
-    /// does, and must not panic. It may submit and cancel. After [`Batch::free`] none comes.
+    /// The caller is a lane, in the middle of its turn; where that is no more, whoever submits. The call should be short, must
+    /// not wait for anything that a lane does, and must not panic. It may submit and cancel. After [`Batch::free`] none comes.
     pub notifier: Option<Box<dyn Fn(BatchStatus) + Send + Sync>>,
 }
 
@@ -107,6 +107,23 @@ impl fmt::Debug for BatchOptions {
         let mut shown = f.debug_struct("BatchOptions");
         shown.field("capacity", capacity).field("priority", priority).finish_non_exhaustive()
     }
+}
+
+/// Why a task is FAILED.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum FailureReason {
+    /// A device has said so.
+    #[error("{0}")]
+    Status(Status),
+    /// A device was lost, or what it had was.
+    #[error("the device was lost, or has lost what was written")]
+    Lost,
+    /// Nobody turns the lane of a device any more: the caller has dropped it while its engine lived, or its thread has
+    /// panicked.
+    #[error(
+        "the lane of the device was dropped while its engine lived, so that nobody serves the device: open it again"
+    )]
+    NoLane,
 }
 
 /// Why a wait ended early.
@@ -162,6 +179,11 @@ impl Batch {
         self.shared.append(requests, transfer, other)
     }
 
+    /// What tells it apart from other batches that live, in events.
+    pub(crate) fn name(&self) -> u64 {
+        Arc::as_ptr(&self.shared).addr() as u64
+    }
+
     /// Whether it was allocated by the engine that counts its batches in `live`.
     pub(crate) fn is_counted_in(&self, live: &Arc<AtomicUsize>) -> bool {
         Arc::ptr_eq(&self.shared.live, live)
@@ -190,6 +212,20 @@ impl Batch {
     /// [`NoSuchTask`].
     pub fn nvme_status(&self, task: u32) -> Result<Option<Status>, NoSuchTask> {
         Ok(self.existing(task)?.state().1)
+    }
+
+    /// Why task `task` is FAILED; `None` when it is not.
+    ///
+    /// # Errors
+    /// [`NoSuchTask`].
+    pub fn failure(&self, task: u32) -> Result<Option<FailureReason>, NoSuchTask> {
+        let entry = self.existing(task)?;
+        Ok(match entry.state() {
+            (TransferState::Failed, Some(status)) => Some(FailureReason::Status(status)),
+            (TransferState::Failed, None) if entry.has_no_lane() => Some(FailureReason::NoLane),
+            (TransferState::Failed, None) => Some(FailureReason::Lost),
+            _ => None,
+        })
     }
 
     /// Why task `task` is INVALID; `None` when it is not.
@@ -238,8 +274,8 @@ impl Batch {
     /// of the engine uses it any more. Then every task has ended, so that no hardware touches its memory, and no call of
     /// its notifier is under way or will come. Other handles may be asked for states still.
     ///
-    /// For an engine whose lanes have threads; not to be called by a notifier, which this would wait for. How long it takes
-    /// is bounded by the deadlines by which the engine recovers a controller that does not end a command.
+    /// For an engine whose lanes have threads, or whose lane has been dropped; not to be called by a notifier, which this would
+    /// wait for. How long it takes is bounded by the deadlines by which the engine recovers a controller that does not end a command.
     pub fn free(self) {
         self.shared.free();
         loop {

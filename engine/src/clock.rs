@@ -5,7 +5,7 @@
 //! remembers when it is due next.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tentpeg_driver::bus::Function;
 
@@ -24,12 +24,18 @@ impl Clock {
 
     /// Milliseconds since it began. They wrap after 49 days; who compares them subtracts.
     pub(crate) fn milliseconds(&self) -> u32 {
-        self.function.now().saturating_duration_since(self.start).as_millis() as u32
+        self.elapsed().as_millis() as u32
+    }
+
+    /// How long it has run.
+    #[inline]
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.function.now().saturating_duration_since(self.start)
     }
 
     /// As if it had begun earlier.
     #[cfg(test)]
-    pub(crate) fn rewind(&mut self, by: std::time::Duration) {
+    pub(crate) fn rewind(&mut self, by: Duration) {
         self.start -= by;
     }
 

@@ -5,53 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tentpeg_driver::queue::PairCounters;
 use tentpeg_driver::spec::command::NvmOpcode;
 
-/// A port's own counts.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct LaneCounters {
-    reads: u64,
-    writes: u64,
-    flushes: u64,
-    write_zeroes: u64,
-    deallocations: u64,
-    bytes_read: u64,
-    bytes_written: u64,
-    staged_reads: u64,
-    staged_writes: u64,
-    bytes_staged: u64,
-}
-
-impl LaneCounters {
-    /// Counts a command that was submitted, with the bytes that it moves.
-    #[inline]
-    pub(crate) fn count(&mut self, opcode: NvmOpcode, bytes: u64) {
-        match opcode {
-            NvmOpcode::READ => {
-                self.reads += 1;
-                self.bytes_read += bytes;
-            }
-            NvmOpcode::WRITE => {
-                self.writes += 1;
-                self.bytes_written += bytes;
-            }
-            NvmOpcode::WRITE_ZEROES => self.write_zeroes += 1,
-            NvmOpcode::DATASET_MANAGEMENT => self.deallocations += 1,
-            _ => self.flushes += 1,
-        }
-    }
-
-    /// Counts a read through staging memory, of which so many bytes were copied.
-    pub(crate) fn count_staged_read(&mut self, bytes: u64) {
-        self.staged_reads += 1;
-        self.bytes_staged += bytes;
-    }
-
-    /// Counts a write through staging memory, for which so many bytes were copied.
-    pub(crate) fn count_staged_write(&mut self, bytes: u64) {
-        self.staged_writes += 1;
-        self.bytes_staged += bytes;
-    }
-}
-
 macro_rules! counters {
     ( $( $(#[$doc:meta])* $name:ident; )+ ) => {
         /// What an engine's lanes have done so far, all together.
@@ -72,18 +25,13 @@ macro_rules! counters {
             }
         }
 
-        /// The counts of a port as it last published them: once a turn.
+        /// The counts of a port, which alone writes them. Those of its queue pair are as of its last turn.
         #[derive(Debug, Default)]
         pub(crate) struct SharedCounters {
             $( $name: AtomicU64, )+
         }
 
         impl SharedCounters {
-            /// By the port. The words are published one by one: a reader may see some of a turn before the others.
-            fn store(&self, counters: EngineCounters) {
-                $( self.$name.store(counters.$name, Ordering::Relaxed); )+
-            }
-
             pub(crate) fn read(&self) -> EngineCounters {
                 EngineCounters { $( $name: self.$name.load(Ordering::Relaxed), )+ }
             }
@@ -123,36 +71,50 @@ counters! {
     anomalies;
 }
 
+/// Adds to a word that this thread alone writes. The words are published one by one: a reader may see some of a turn
+/// before the others.
+#[inline]
+fn add(word: &AtomicU64, more: u64) {
+    word.store(word.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}
+
 impl SharedCounters {
-    /// Publishes what a port has counted, and its queue pair.
-    pub(crate) fn publish(&self, lane: &LaneCounters, pair: PairCounters, anomalies: u64) {
-        let LaneCounters {
-            reads,
-            writes,
-            flushes,
-            write_zeroes,
-            deallocations,
-            bytes_read,
-            bytes_written,
-            staged_reads,
-            staged_writes,
-            bytes_staged,
-        } = *lane;
-        self.store(EngineCounters {
-            commands: pair.commands,
-            reads,
-            writes,
-            flushes,
-            write_zeroes,
-            deallocations,
-            bytes_read,
-            bytes_written,
-            staged_reads,
-            staged_writes,
-            bytes_staged,
-            completions: pair.completions,
-            doorbells: pair.doorbells,
-            anomalies,
-        });
+    /// Counts commands that were submitted, with the bytes that they move. By the port.
+    #[inline]
+    pub(crate) fn count(&self, opcode: NvmOpcode, commands: u64, bytes: u64) {
+        match opcode {
+            NvmOpcode::READ => {
+                add(&self.reads, commands);
+                add(&self.bytes_read, bytes);
+            }
+            NvmOpcode::WRITE => {
+                add(&self.writes, commands);
+                add(&self.bytes_written, bytes);
+            }
+            NvmOpcode::WRITE_ZEROES => add(&self.write_zeroes, commands),
+            NvmOpcode::DATASET_MANAGEMENT => add(&self.deallocations, commands),
+            _ => add(&self.flushes, commands),
+        }
+    }
+
+    /// Counts a read through staging memory, of which so many bytes were copied. By the port.
+    pub(crate) fn count_staged_read(&self, bytes: u64) {
+        add(&self.staged_reads, 1);
+        add(&self.bytes_staged, bytes);
+    }
+
+    /// Counts a write through staging memory, for which so many bytes were copied. By the port.
+    pub(crate) fn count_staged_write(&self, bytes: u64) {
+        add(&self.staged_writes, 1);
+        add(&self.bytes_staged, bytes);
+    }
+
+    /// Publishes what a port's queue pair has counted.
+    #[inline]
+    pub(crate) fn publish(&self, pair: PairCounters, anomalies: u64) {
+        self.commands.store(pair.commands, Ordering::Relaxed);
+        self.completions.store(pair.completions, Ordering::Relaxed);
+        self.doorbells.store(pair.doorbells, Ordering::Relaxed);
+        self.anomalies.store(anomalies, Ordering::Relaxed);
     }
 }

@@ -16,9 +16,9 @@ mod serial;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use tentpeg_driver::bus::Function;
+use tentpeg_driver::bus::{Function, Interrupt};
 use tentpeg_driver::controller::quirks::PciId;
-use tentpeg_driver::controller::{Controller, ControllerConfig, ControllerError, Namespace};
+use tentpeg_driver::controller::{Controller, ControllerConfig, ControllerError, Namespace, PairWithInterrupt};
 use tentpeg_driver::dma::DmaSpace;
 use tentpeg_driver::model::{Model, ModelError, SoftwareIommu};
 use tentpeg_driver::queue::QueuePair;
@@ -33,7 +33,7 @@ use crate::MAX_DEVICES;
 use crate::blocks::{NamespaceBlocks, NamespaceBlocksError};
 use crate::clock::Clock;
 use crate::engine::{Engine, EngineConfig, LaneMode};
-use crate::lane::{CommandTasks, Lane};
+use crate::lane::{CommandTasks, Lane, LaneIdle};
 use crate::ownership::Ownership;
 use crate::ownership::lock::{Lock, store_in_use};
 use crate::ownership::reservation::{Reservation, ReservationError};
@@ -45,6 +45,8 @@ pub struct Device {
     info: DeviceInfo,
     held: Held,
     pair: QueuePair<CommandTasks>,
+    /// What the pair's completion queue interrupts by, where its lane may sleep and there is one.
+    interrupt: Option<Box<dyn Interrupt>>,
     /// Nothing can be on it: it was made a moment ago, or keeps nothing.
     blank: bool,
 }
@@ -63,7 +65,7 @@ struct Found {
 
 impl Device {
     /// Enables the controller, finds the namespace and makes the queue pair.
-    fn enable(found: Found, blank: bool, config: &EngineConfig) -> Result<Self, OpenError> {
+    fn enable(found: Found, blank: bool, config: &EngineConfig, mode: LaneMode) -> Result<Self, OpenError> {
         let Found { name, function, writable, moves_data, model, created, pci } = found;
         let failed = |source| OpenError::Controller { device: name.clone(), source };
         let clock = Clock::new(&function);
@@ -77,7 +79,11 @@ impl Device {
             return Err(OpenError::NoNamespace { device: name, reason });
         };
         let entries = config.queue_entries.min(controller.limits().max_queue_entries);
-        let pair = controller.create_queue_pair(entries).map_err(failed)?;
+        let (pair, interrupt) = if mode == LaneMode::Thread && config.lanes.idle != LaneIdle::Poll {
+            controller.create_queue_pair_with_interrupt(entries).map_err(failed)?
+        } else {
+            (controller.create_queue_pair(entries).map_err(failed)?, None)
+        };
         let info = DeviceInfo {
             name,
             cap: controller.cap(),
@@ -94,7 +100,7 @@ impl Device {
             ownership: None,
         };
         let held = Held { controller, namespace, clock, model, created, hold: None, lock: None };
-        Ok(Self { info, held, pair, blank })
+        Ok(Self { info, held, pair, interrupt, blank })
     }
 
     /// What is known of it.
@@ -172,9 +178,9 @@ impl Device {
         }
     }
 
-    /// What an engine shares of it, and the pair, which is a port's from now on.
-    pub(crate) fn into_parts(self) -> (DeviceInfo, Held, QueuePair<CommandTasks>) {
-        (self.info, self.held, self.pair)
+    /// What an engine shares of it, and the pair with its interrupt, which are a port's from now on.
+    pub(crate) fn into_parts(self) -> (DeviceInfo, Held, PairWithInterrupt<CommandTasks>) {
+        (self.info, self.held, (self.pair, self.interrupt))
     }
 }
 
@@ -267,7 +273,11 @@ impl Devices {
         if self.devices.first().is_some_and(|first| !Arc::ptr_eq(first.space(), found.function.dma())) {
             return Err(OpenError::AddressSpace { device: found.name });
         }
-        self.devices.push(Device::enable(found, blank, &self.config)?);
+        let place = (found.name.clone(), found.function.numa_node());
+        let Self { config, mode, .. } = self;
+        let enable = || Device::enable(found, blank, config, *mode);
+        let device = config.lanes.near(self.devices.len(), place, enable)??;
+        self.devices.push(device);
         Ok(self.devices.len() - 1)
     }
 

@@ -2,6 +2,7 @@
 
 mod device;
 mod memory;
+mod statistics;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -21,9 +22,11 @@ pub use device::EngineDevice;
 use crate::admission::{Plain, RequestError, admit, admit_flush, admit_range};
 use crate::batch::{Batch, BatchOptions, SubmitError};
 use crate::blocks::write_zeroes;
-use crate::counters::{EngineCounters, LaneCounters, SharedCounters};
+use crate::counters::{EngineCounters, SharedCounters};
 use crate::device::{Device, DeviceInfo, Held, OpenError, SharedDevice, lock};
-use crate::lane::{Closing, Inbox, Inquiries, Lane, LaneThread, Port, PortParts};
+use crate::lane::{
+    Alarm, Bell, Closing, Inbox, Inquiries, Lane, LaneOptions, LaneThread, Port, PortParts, deal, give_up_inbox,
+};
 use crate::memory::{MemoryError, Registered};
 use crate::opening::{self, DeviceSource, NotOpened, OpenOptions};
 use crate::ownership::TakenOver;
@@ -32,6 +35,7 @@ use crate::planning::spread::{Means, Zeroes};
 use crate::progress::Progress;
 use crate::segment::{self, DeviceTraits, Segment, SegmentLayout};
 use crate::staging::{self, StagingCell, StagingMemory};
+use crate::statistics::{PortStatistics, Recorder};
 use crate::task::{Operation, Transfer, Work};
 use crate::{Request, SegmentId};
 
@@ -43,7 +47,7 @@ const ZEROES: usize = 64 << 10;
 /// Who turns an engine's lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LaneMode {
-    /// A thread of the engine's own for each device.
+    /// Threads of the engine's own, as [`LaneOptions`] say; without a word one for each device.
     Thread,
     /// The caller, by [`Lane::turn`], which turns all devices one after the other; no thread is started, and models take
     /// their turns there too.
@@ -61,6 +65,11 @@ pub struct EngineConfig {
     pub drain_timeout: Duration,
     /// How to drive controllers: their deadlines, and when recovery begins.
     pub controller: ControllerConfig,
+    /// How lanes with threads are run.
+    pub lanes: LaneOptions,
+    /// Commands that take so long, or longer, are told: as events of the target `tentpeg::slow` (`tracing`), and in
+    /// [`Statistics`](crate::statistics::Statistics); a few a second. None are without.
+    pub slow_request: Option<Duration>,
 }
 
 impl Default for EngineConfig {
@@ -70,6 +79,8 @@ impl Default for EngineConfig {
             max_batches: 4096,
             drain_timeout: Duration::from_secs(10),
             controller: ControllerConfig::default(),
+            lanes: LaneOptions::default(),
+            slow_request: None,
         }
     }
 }
@@ -87,9 +98,11 @@ struct Opened {
     device: SharedDevice,
     info: DeviceInfo,
     inbox: Inbox,
+    bell: Arc<Bell>,
     inquiries: Arc<Inquiries>,
     counters: Arc<SharedCounters>,
     staging: StagingCell,
+    statistics: Arc<PortStatistics>,
     /// Tells a lane that was not given back.
     closing: Arc<Closing>,
     /// What its pair had done, and a model had seen, when it was opened.
@@ -161,6 +174,7 @@ impl Engine {
         mode: LaneMode,
         config: EngineConfig,
     ) -> Result<(Self, Option<Lane>), OpenError> {
+        let threads = config.lanes.threads(mode, opened.len())?;
         let traits: Vec<DeviceTraits> = opened.iter().map(Device::traits).collect();
         let segments: Arc<[Segment]> = match segment::open_all(layouts, &traits) {
             Ok(segments) => segments.into(),
@@ -179,9 +193,11 @@ impl Engine {
         };
         let registered = Arc::<ArcSwap<Registered>>::default();
         let unaligned_reads = segments.iter().any(|segment| segment.layout.unaligned_reads);
+        let alarms: Vec<Arc<Alarm>> =
+            (0..threads).map(|_| Alarm::new()).collect::<Result<_, _>>().map_err(OpenError::Thread)?;
         let (mut devices, mut ports) = (Vec::new(), Vec::new());
         for (lane, device) in (0..).zip(opened) {
-            let (info, held, pair) = device.into_parts();
+            let (info, held, (pair, interrupt)) = device.into_parts();
             let failed = |source| OpenError::Memory { device: info.name.clone(), source };
             let (means, zeroes) = means(&info, &held).map_err(failed)?;
             let volatile = info.controller.vwc.present();
@@ -193,18 +209,22 @@ impl Engine {
             }
             let mut shared = Opened {
                 inbox: Arc::new(ArrayQueue::new(max_batches)),
+                // As the ports are dealt out below.
+                bell: Bell::new(usize::from(lane).checked_rem(threads).map(|lane| Arc::clone(&alarms[lane]))),
                 inquiries: Inquiries::open(),
                 counters: Arc::default(),
                 staging,
+                statistics: PortStatistics::new(segments.len()),
                 closing: Arc::default(),
                 taken_over: Arc::default(),
                 before: (EngineCounters::default(), held.model.as_ref().map(Model::counters).unwrap_or_default()),
                 device: SharedDevice::default(),
                 info: info.clone(),
             };
-            shared.counters.publish(&LaneCounters::default(), pair.counters(), pair.anomalies().total());
+            shared.counters.publish(pair.counters(), pair.anomalies().total());
             shared.before.0 = shared.counters.read();
-            let port = Port::new(PortParts {
+            let place = (info.name.clone(), held.clock.function().numa_node());
+            let parts = PortParts {
                 pair,
                 ground,
                 means,
@@ -212,16 +232,19 @@ impl Engine {
                 clock: held.clock.clone(),
                 device: Arc::clone(&shared.device),
                 inbox: Arc::clone(&shared.inbox),
+                bell: Arc::clone(&shared.bell),
+                interrupt,
                 inquiries: Arc::clone(&shared.inquiries),
                 counters: Arc::clone(&shared.counters),
+                recorder: Recorder::new(Arc::clone(&shared.statistics), segments.len(), config.slow_request),
                 closing: Arc::clone(&shared.closing),
                 taken_over: Arc::clone(&shared.taken_over),
                 name: info.name.clone(),
                 segments: Arc::clone(&segments),
                 registered: Arc::clone(&registered),
                 staging: Arc::clone(&shared.staging),
-            });
-            let port = port.map_err(failed)?;
+            };
+            let port = config.lanes.near(usize::from(lane), place, || Port::new(parts))?.map_err(failed)?;
             *lock(&shared.device) = Some(held);
             devices.push(shared);
             ports.push(port);
@@ -243,8 +266,11 @@ impl Engine {
         let lane = match mode {
             LaneMode::CallerDriven => Some(Lane::new(ports)),
             LaneMode::Thread => {
-                for port in ports {
-                    engine.lanes.push(LaneThread::start(Lane::new(vec![port])).map_err(OpenError::Thread)?);
+                let LaneOptions { idle, .. } = config.lanes;
+                for (lane, (ports, alarm)) in deal(ports, threads).into_iter().zip(alarms).enumerate() {
+                    let near: Vec<_> = ports.iter().map(Port::place).collect();
+                    let cpus = config.lanes.cpus(lane, &near)?;
+                    engine.lanes.push(LaneThread::start(Lane::new(ports), idle, alarm, cpus)?);
                 }
                 None
             }
@@ -254,6 +280,8 @@ impl Engine {
                 device.keep_file();
             }
         }
+        let (devices, segments, lanes) = (engine.devices.len(), engine.segments.len(), engine.lanes.len());
+        tracing::info!(devices, segments, lanes, "the engine is open");
         Ok((engine, lane))
     }
 
@@ -271,6 +299,11 @@ impl Engine {
     /// A device by its number; they count from 0.
     pub fn device(&self, device: usize) -> Option<EngineDevice<'_>> {
         self.devices.get(device).map(|opened| EngineDevice { opened })
+    }
+
+    /// How many lanes have a thread.
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
     }
 
     fn first(&self) -> EngineDevice<'_> {
@@ -396,11 +429,15 @@ impl Engine {
             return Err(SubmitError::OtherEngine);
         }
         let (first, lanes) = batch.append(requests, transfer, other)?;
+        tracing::trace!(batch = batch.name(), first, requests = requests.len(), "submitted");
         for lane in lanes.iter() {
             if let Some(opened) = self.devices.get(usize::from(lane)) {
                 // An inbox has room for every batch that lives, and each is in it once at most.
                 let full = opened.inbox.push(Arc::clone(&batch.shared)).is_err();
                 debug_assert!(!full, "more batches than are counted");
+                if !opened.bell.ring() {
+                    give_up_inbox(&opened.inbox, lane, &opened.bell);
+                }
             }
         }
         Ok(first)
@@ -471,6 +508,7 @@ impl Engine {
 
     /// Stop I/O, then the queues, then the controllers; regions go last, with the engine (invariant 3).
     fn shut_down(&mut self, mut ports: Vec<Port>) -> Result<(), ControllerError> {
+        tracing::debug!(devices = self.devices.len(), "the engine closes");
         let mut closed = Ok(());
         for (number, opened) in self.devices.iter().enumerate() {
             let port = ports.iter_mut().find(|port| port.device() == number);

@@ -2,17 +2,22 @@
 //!
 //! Each device of an engine has a *port*: its queue pair, its inbox of batches, and what it has of each. A [`Lane`] is
 //! one poller, used by one thread, with one port or several: the lanes of an engine with threads have one each, so that
-//! a device that stalls holds nobody up; the one lane that a caller drives has all of them and turns them one after the
-//! other. A task that spans devices is planned by each port concerned, by its own share.
+//! a device that stalls holds nobody up, unless fewer are asked for ([`LaneOptions`]); the one lane that a caller drives has
+//! all of them. A lane with several turns them one after the other. A task that spans devices is planned by each port concerned, by its own share.
 
+mod bell;
 mod closing;
+mod cpus;
 mod durable;
 mod ends;
+mod issue;
 mod lists;
+mod options;
 mod port;
 mod recovery;
 mod rounds;
 mod shares;
+mod sleep;
 mod special;
 mod thread;
 mod withdrawal;
@@ -23,8 +28,14 @@ use std::sync::Arc;
 use crossbeam_queue::ArrayQueue;
 
 use crate::batch::Shared;
+use crate::statistics::Key;
 
+pub(crate) use bell::{Alarm, Bell};
 pub(crate) use closing::Closing;
+pub use cpus::{CpuList, CpuListError};
+pub(crate) use ends::give_up_inbox;
+pub(crate) use options::deal;
+pub use options::{LaneError, LaneIdle, LaneOptions, LanePin};
 pub(crate) use port::{Port, PortParts};
 pub(crate) use thread::LaneThread;
 pub(crate) use withdrawal::{Inquiries, Withdrawal};
@@ -94,11 +105,28 @@ pub(crate) struct CommandTasks {
     /// How often these bytes have been asked for before.
     attempts: u8,
     flags: Flags,
+    /// When it was issued, and where it is counted.
+    pub(crate) key: Key,
 }
 
 impl CommandTasks {
-    fn indices(self) -> Range<u32> {
+    pub(crate) fn indices(self) -> Range<u32> {
         self.first..self.first + u32::from(self.tasks)
+    }
+
+    /// The batch's place in the port.
+    pub(crate) fn place(self) -> u32 {
+        self.place
+    }
+
+    /// How many tasks it serves.
+    pub(crate) fn tasks(self) -> u16 {
+        self.tasks
+    }
+
+    /// How often its bytes have been asked for before.
+    pub(crate) fn attempts(self) -> u8 {
+        self.attempts
     }
 }
 

@@ -165,6 +165,8 @@ pub(crate) fn open(sources: Vec<DeviceSource>, options: OpenOptions) -> Result<(
     let names: Vec<String> = sources.iter().map(|source| source.name().to_owned()).collect();
     let twice =
         |first: usize, second: usize| OpenError::Twice { first: names[first].clone(), second: names[second].clone() };
+    // Before anything is opened: what is wrong must not create a file.
+    options.config.lanes.threads(options.lanes, sources.len())?;
     let mut files = HashMap::new();
     let mut devices = Devices::new(options.lanes, options.config.clone());
     devices.reach(&sources.iter().filter_map(DeviceSource::pci).collect::<Vec<_>>())?;

@@ -202,6 +202,8 @@ impl Outcome {
     pub(crate) const LOST: Self = Self(1 << 15);
     /// Given up before a command was issued.
     pub(crate) const CANCELED: Self = Self(1 << 16);
+    /// Not: nobody turns the lane that would have to see to it.
+    pub(crate) const NO_LANE: Self = Self(1 << 17);
 
     /// The NVMe status that says so.
     const fn status(self) -> u16 {
@@ -215,6 +217,9 @@ impl From<Status> for Outcome {
         if status.is_success() { Self::SUCCESS } else { Self(status.bits() as u32) }
     }
 }
+
+/// The bit of a task's state that says that it has failed for want of a lane.
+const NO_LANE: u32 = 1 << 8;
 
 /// One task. A cache line, so that two lanes never share one for two tasks.
 #[derive(Debug, Default)]
@@ -231,7 +236,8 @@ pub(crate) struct Task {
     /// ends its planning takes that one over, so that a task of one command costs nothing here until it ends. Of a
     /// spread task, the shares that have not ended.
     open: AtomicU32,
-    /// State in bits 0 to 7, the NVMe status that decided it in bits 16 to 30.
+    /// State in bits 0 to 7, whether it has failed for want of a lane in bit 8, the NVMe status that decided it in bits 16 to
+    /// 30.
     state: AtomicU32,
     /// The first outcome other than success.
     failure: AtomicU32,
@@ -374,7 +380,8 @@ impl Task {
     #[cold]
     fn end_without_success(&self, outcome: Outcome) -> TransferState {
         let state = if outcome == Outcome::CANCELED { TransferState::Canceled } else { TransferState::Failed };
-        self.state.store(state as u32 | u32::from(outcome.status()) << 16, Ordering::Release);
+        let no_lane = if outcome == Outcome::NO_LANE { NO_LANE } else { 0 };
+        self.state.store(state as u32 | no_lane | u32::from(outcome.status()) << 16, Ordering::Release);
         state
     }
 
@@ -384,6 +391,11 @@ impl Task {
         let word = self.state.load(Ordering::Acquire);
         let failure = (word >> 16) as u16;
         (TransferState::from_number(word as u8), (failure != 0).then(|| Status::from_bits(failure)))
+    }
+
+    /// Whether it is FAILED for want of a lane.
+    pub(crate) fn has_no_lane(&self) -> bool {
+        self.state.load(Ordering::Acquire) & NO_LANE != 0
     }
 
     /// Bytes that the request names; 0 where there is none.

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use serde::{Deserialize, Serialize};
 use tentpeg_driver::controller::{Controller, ControllerConfig};
@@ -14,7 +16,7 @@ use tentpeg_driver::model::{Drive, Model, ModelConfig, SoftwareIommu, StoreConfi
 use tentpeg_driver::queue::{Extent, QueuePair};
 use tentpeg_driver::spec::ZeroesBased;
 use tentpeg_driver::spec::command::Sqe;
-use tentpeg_engine::{Batch, Engine, EngineConfig, Lane, OpCode, Request};
+use tentpeg_engine::{Batch, Engine, EngineConfig, Lane, Memory, OpCode, Request};
 
 /// The figures, in the order in which they are measured.
 pub const FIGURES: &[&str] = &[
@@ -22,9 +24,25 @@ pub const FIGURES: &[&str] = &[
     "driver, complete 4 KiB read",
     "driver, submit 128 KiB read",
     "engine, submit to status, 4 KiB, batch 32",
+    SUBMITTER,
+    LANE,
     "engine, status of a task and its batch, of 32",
     "engine, status of a task and its batch, of 64,000",
 ];
+
+/// The two sides of a lane that a thread turns.
+const SUBMITTER: &str = "engine and a lane's thread, submitter, 4 KiB, batch 32";
+const LANE: &str = "engine and a lane's thread, lane, 4 KiB, batch 32";
+
+/// The thread whose instructions a figure is of, counted from 1 in the order in which they were started; `None`: there is
+/// one.
+pub fn thread_of(figure: &str) -> Option<u32> {
+    match figure {
+        SUBMITTER => Some(1),
+        LANE => Some(2),
+        _ => None,
+    }
+}
 
 /// Commands in flight.
 const DEPTH: usize = 128;
@@ -76,6 +94,7 @@ pub fn run_workload(figure: &str) -> Result<u64, Box<dyn Error>> {
         "driver, complete 4 KiB read" => driver(4096, Measure::Complete),
         "driver, submit 128 KiB read" => driver(128 << 10, Measure::Submit),
         "engine, submit to status, 4 KiB, batch 32" => engine(),
+        SUBMITTER | LANE => engine_and_thread(),
         "engine, status of a task and its batch, of 32" => status(32),
         "engine, status of a task and its batch, of 64,000" => status(64_000),
         _ => return Err(format!("no such figure; there are: {}", FIGURES.join("; ")).into()),
@@ -176,12 +195,10 @@ fn complete(pair: &mut QueuePair<u64>) -> usize {
     ended
 }
 
-/// The whole stack: a batch of [`GROUP`] requests from submit to its terminal states, driven by the caller.
-fn engine() -> Result<u64, Box<dyn Error>> {
-    let (engine, mut lane) = Engine::open_caller_driven("model:size=1GiB,store=null", EngineConfig::default())?;
-    let memory = engine.allocate_memory(GROUP * 4096)?;
+/// A batch of [`GROUP`] reads of 4 KiB.
+fn group(engine: &Engine, memory: &Memory) -> Vec<Request> {
     let target_id = engine.segments()[0].id;
-    let requests: Vec<Request> = (0..GROUP as u64)
+    (0..GROUP as u64)
         .map(|index| Request {
             opcode: OpCode::Read,
             source: memory.address() + index * 4096,
@@ -190,7 +207,14 @@ fn engine() -> Result<u64, Box<dyn Error>> {
             target_offset: (index * 37 % GROUP as u64) * 8192,
             length: 4096,
         })
-        .collect();
+        .collect()
+}
+
+/// The whole stack: a batch of [`GROUP`] requests from submit to its terminal states, driven by the caller.
+fn engine() -> Result<u64, Box<dyn Error>> {
+    let (engine, mut lane) = Engine::open_caller_driven("model:size=1GiB,store=null", EngineConfig::default())?;
+    let memory = engine.allocate_memory(GROUP * 4096)?;
+    let requests = group(&engine, &memory);
     let mut batch = engine.allocate_batch((GROUP * GROUPS) as u32)?;
     for group in 0..WARM_UP + GROUPS {
         if group == WARM_UP {
@@ -231,6 +255,76 @@ fn engine_submit(engine: &Engine, lane: &mut Lane, batch: &Batch, requests: &[Re
     engine.submit(batch, requests)?;
     lane.turn();
     Ok(())
+}
+
+/// The same where a thread turns the lane: one thread submits and looks at the end, another has the lane's turns. They take
+/// turns, so that the lane looks only when there is something: how often it looks in vain is the machine's matter.
+fn engine_and_thread() -> Result<u64, Box<dyn Error>> {
+    let (engine, lane) = Engine::open_caller_driven("model:size=1GiB,store=null", EngineConfig::default())?;
+    let memory = engine.allocate_memory(GROUP * 4096)?;
+    let requests = group(&engine, &memory);
+    // Odd: it is the lane's turn.
+    let turn = &AtomicUsize::new(0);
+    let wait_for = |number| {
+        while turn.load(Ordering::Acquire) != number {
+            thread::yield_now();
+        }
+    };
+    let lane = thread::scope(|scope| -> Result<Lane, Box<dyn Error>> {
+        let mut lane = lane;
+        let turned = scope.spawn(move || {
+            for group in 0..WARM_UP + GROUPS {
+                wait_for(2 * group + 1);
+                for _ in 0..2 {
+                    if group >= WARM_UP {
+                        measured_lane_turn(&mut lane);
+                    } else {
+                        lane.turn();
+                    }
+                    lane_pause(&mut lane);
+                }
+                turn.store(2 * group + 2, Ordering::Release);
+            }
+            lane
+        });
+        let mut batch = engine.allocate_batch((GROUP * GROUPS) as u32)?;
+        let mut finished = true;
+        for group in 0..WARM_UP + GROUPS {
+            if group == WARM_UP {
+                batch = engine.allocate_batch((GROUP * GROUPS) as u32)?;
+            }
+            if group >= WARM_UP {
+                measured_submitter_submit(&engine, &batch, &requests)?;
+            } else {
+                engine.submit(&batch, &requests)?;
+            }
+            turn.store(2 * group + 1, Ordering::Release);
+            wait_for(2 * group + 2);
+            finished &= if group >= WARM_UP { measured_submitter_look(&batch) } else { batch.overall().is_finished() };
+        }
+        if !finished {
+            return Err("a batch did not end".into());
+        }
+        turned.join().map_err(|_| "the lane's thread panicked".into())
+    })?;
+    engine.close_with(lane)?;
+    Ok((GROUP * GROUPS) as u64)
+}
+
+#[inline(never)]
+fn measured_submitter_submit(engine: &Engine, batch: &Batch, requests: &[Request]) -> Result<(), Box<dyn Error>> {
+    engine.submit(batch, requests)?;
+    Ok(())
+}
+
+#[inline(never)]
+fn measured_submitter_look(batch: &Batch) -> bool {
+    batch.overall().is_finished()
+}
+
+#[inline(never)]
+fn measured_lane_turn(lane: &mut Lane) {
+    lane.turn();
 }
 
 /// What a poll of a task and of its batch takes, in a batch of so many tasks, all pending.

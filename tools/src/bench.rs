@@ -1,4 +1,5 @@
-//! `tentpeg bench`: requests of one size, random or in sequence, as many in flight as asked for, for a time or a number of them.
+//! `tentpeg bench`: requests of one size, random or in sequence, as many in flight as asked for, for a time or a number of them, to
+//! one device or to several in turn.
 //!
 //! [`plan`] checks what the user asks for against the device; [`workload`] says what each request is; [`measure`] keeps them in
 //! flight. Memory does not grow with the number of requests.
@@ -16,9 +17,10 @@ use tentpeg_engine::{ByteSize, Engine, Lane, LaneMode, Memory, OpenError, OpenOp
 use thiserror::Error;
 
 use crate::both_sides::{BothSides, Start};
-use crate::device::{self, DeviceError, Geometry, NewFile, NodeArgs, NotRemoved, SegmentArgs, require_writable};
+use crate::device::{self, DeviceError, Geometry, NewFiles, NodeArgs, NotRemoved, SegmentArgs, require_writable};
 use crate::failure::IoError;
 use crate::interrupt::Interrupt;
+use crate::lanes::{self, LaneArgs};
 use crate::memory_budget::Available;
 use crate::options::number;
 use crate::report::file::{ReportFile, ReportFileError};
@@ -62,9 +64,13 @@ pub enum LaneOf {
 /// What the user asks for.
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
-    /// The device. Writing to a file that exists needs `overwrite` in the URI, and destroys what it holds
-    #[arg(default_value = "model:size=1GiB")]
-    pub device: String,
+    /// The device [default: model:size=1GiB]. Of several, requests go to each in turn. Writing to a file that exists needs
+    /// `overwrite` in the URI, and destroys what it holds
+    #[arg(value_name = "DEVICE")]
+    pub devices: Vec<String>,
+    /// One more device; may be given several times
+    #[arg(long = "device", value_name = "DEVICE")]
+    pub more_devices: Vec<String>,
     /// Which segment.
     #[command(flatten)]
     pub segment: SegmentArgs,
@@ -104,12 +110,27 @@ pub struct BenchArgs {
     /// Who turns the lane
     #[arg(long, value_enum, default_value_t = LaneOf::Thread)]
     pub lane: LaneOf,
+    /// The lanes that have threads.
+    #[command(flatten)]
+    pub lanes: LaneArgs,
     /// Write a page with plots of the run too: one file that a browser shows
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
     /// Print one JSON object, in bytes and nanoseconds, instead of a table
     #[arg(long)]
     pub json: bool,
+}
+
+/// The device where none is named.
+const DEFAULT_DEVICE: &str = "model:size=1GiB";
+
+impl BenchArgs {
+    /// All devices, in the order of the command line.
+    pub fn devices(&self) -> Vec<&str> {
+        let named = self.devices.iter().chain(&self.more_devices).map(String::as_str).collect::<Vec<_>>();
+        let named = if named.is_empty() { vec![DEFAULT_DEVICE] } else { named };
+        named.into_iter().chain(self.segment.with.iter().map(String::as_str)).collect()
+    }
 }
 
 /// Why there is no result.
@@ -152,26 +173,29 @@ impl From<OpenError> for BenchError {
     }
 }
 
-/// Opens the device, measures, and closes it.
+/// Opens the devices, measures, and closes them.
 ///
 /// # Errors
 /// [`BenchError`] when there is nothing to report. Requests that failed are errors of the report.
 pub fn run(args: &BenchArgs, interrupt: &Interrupt) -> Result<Report, BenchError> {
     let began = Instant::now();
     let report_file = args.report.as_deref().map(ReportFile::new).transpose()?;
-    if let Some(geometry) = device::to_be_created(&args.device)? {
-        Plan::new(args, geometry)?;
+    let devices = args.devices();
+    let created: Vec<_> = devices.iter().map(|uri| device::to_be_created(uri)).collect::<Result<_, _>>()?;
+    let known: Vec<_> = created.iter().flatten().copied().collect();
+    if !known.is_empty() {
+        Plan::new(args, &known)?;
     }
     let lanes = match args.lane {
         LaneOf::Thread => LaneMode::Thread,
         LaneOf::Caller => LaneMode::CallerDriven,
     };
     // What is only read need not be this node's.
-    let read_only = args.mode == Mode::Read && !args.fill && device::to_be_created(&args.device)?.is_none();
-    let options = OpenOptions { config: plan::engine_config(args), lanes, read_only, ..args.node.options() };
-    let (engine, lane) = Engine::open_devices(args.segment.devices(&args.device), options)?;
-    let new = NewFile::of(&engine);
-    let apart = report_file.map_or(Ok(()), |file| file.is_not_of_device(&args.device));
+    let read_only = args.mode == Mode::Read && !args.fill && known.is_empty();
+    let options = OpenOptions { config: plan::engine_config(args)?, lanes, read_only, ..args.node.options() };
+    let (engine, lane) = Engine::open_devices(devices.iter().copied(), options)?;
+    let new = NewFiles::of(&engine);
+    let apart = report_file.map_or(Ok(()), |file| devices.iter().try_for_each(|uri| file.is_not_of_device(uri)));
     let measured = apart.map_err(BenchError::from).and_then(|()| measured(args, interrupt, engine, lane, began));
     measured.map_err(|cause| match new.remove() {
         Ok(_) => cause,
@@ -179,7 +203,7 @@ pub fn run(args: &BenchArgs, interrupt: &Interrupt) -> Result<Report, BenchError
     })
 }
 
-/// Measures an open device, and closes it.
+/// Measures open devices, and closes them.
 fn measured(
     args: &BenchArgs,
     interrupt: &Interrupt,
@@ -187,21 +211,25 @@ fn measured(
     lane: Option<Lane>,
     began: Instant,
 ) -> Result<Report, BenchError> {
-    let segment = args.segment.of(&engine)?;
-    let plan = Plan::new(args, Geometry::of(segment))?;
+    let segments = args.segment.all_of(&engine)?;
+    let plan = Plan::new(args, &segments.iter().map(|segment| Geometry::of(segment)).collect::<Vec<_>>())?;
     if args.fill {
         device::require_bytes("fill", &engine)?;
     }
     if plan.writes() || args.fill {
-        require_writable(&engine, segment)?;
+        segments.iter().try_for_each(|segment| require_writable(&engine, segment))?;
     }
-    plan.fits(&args.device, args.fill, &Available::now()?)?;
+    let in_memory = args.devices().into_iter().zip(engine.devices()).filter(|(uri, _)| device::is_in_memory(uri));
+    let in_memory: Vec<u64> = in_memory.map(|(_, device)| device.info().limits.capacity()).collect();
+    plan.fits(in_memory.iter().fold(0, |sum, bytes| bytes.saturating_add(sum)), args.fill, &Available::now()?)?;
     let memory = engine.allocate_memory(plan.memory_bytes())?;
-    let mut rig = Rig { engine: &engine, segment, lane, memory: &memory, interrupt };
+    let mut rig = Rig { engine: &engine, segments, lane, memory: &memory, interrupt };
     let (measured, both_sides) = go(&mut rig, &plan, args.fill)?;
     let lane = rig.lane.take();
-    let mut report = report_of(&plan, &engine, segment, &memory, measured, both_sides, began);
+    let mut report = report_of(&plan, &engine, &rig.segments, &memory, measured, both_sides, began);
     report.settings.push(Row::json("lane", Value::Text(name_of(args.lane))));
+    report.settings.extend(lanes::rows(&engine));
+    report.statistics = Some(engine.statistics());
     close(engine, lane).map_err(BenchError::Close)?;
     Ok(report)
 }
@@ -228,7 +256,7 @@ fn go(rig: &mut Rig<'_>, plan: &Plan, fill: bool) -> Result<(Measured, BothSides
 fn report_of(
     plan: &Plan,
     engine: &Engine,
-    segment: &Segment,
+    segments: &[&Segment],
     memory: &Memory,
     measured: Measured,
     both_sides: BothSides,
@@ -236,7 +264,7 @@ fn report_of(
 ) -> Report {
     let mut report = Report {
         command: "bench",
-        device: engine.info().name.clone(),
+        device: device::names(engine),
         interrupted: measured.interrupted,
         settings: plan.rows(),
         requests: Some(measured.reads + measured.writes),
@@ -249,16 +277,12 @@ fn report_of(
         latency: measured.latency.summary(),
         memory: Some(MemoryUsed::from(memory)),
         peak_resident: Resident::of_this_process().map(|resident| resident.peak),
-        path: Some(if engine.info().moves_data {
-            "host memory, copied by the model"
-        } else {
-            "none: a null store moves no bytes"
-        }),
+        path: Some(path(engine)),
         errors: measured.errors,
         note: device::not_fenced(engine.devices().map(|device| device.info())),
         plots: Plots {
             block_bytes: Some(plan.block),
-            segment: segment.layout.name.clone(),
+            segment: device::segment_names(segments),
             timeline: measured.timeline,
             latency: measured.latency.distribution(),
             latency_of: "a request: from the submit of its group until it was seen to have ended",
@@ -269,6 +293,14 @@ fn report_of(
     report.add_both_sides(both_sides);
     device::cause_of_failures(engine).iter().for_each(|cause| report.errors.explain(cause));
     report
+}
+
+/// Which way the bytes went, of each kind of device.
+fn path(engine: &Engine) -> String {
+    let moves = |moves: bool| engine.devices().any(|device| device.info().moves_data == moves);
+    let host = moves(true).then_some("host memory, copied by the model");
+    let none = moves(false).then_some("none: a null store moves no bytes");
+    host.into_iter().chain(none).collect::<Vec<_>>().join("; ")
 }
 
 fn close(engine: Engine, lane: Option<Lane>) -> Result<(), ControllerError> {

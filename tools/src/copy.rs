@@ -158,12 +158,12 @@ pub enum CopyError {
     #[error(transparent)]
     Available(#[from] crate::memory_budget::MemoryError),
     /// A write to a file that was created for it, and is gone again.
-    #[error("{cause}; {}, which was created for it, is removed again", path.display())]
+    #[error("{cause}; {files}, which was created for it, is removed again")]
     Undone {
         /// Why it ended.
         cause: Box<CopyError>,
-        /// The file.
-        path: PathBuf,
+        /// The file, or files.
+        files: String,
     },
     /// The same, but the file is still there.
     #[error("{cause}; {left}")]

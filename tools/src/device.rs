@@ -69,6 +69,33 @@ impl SegmentArgs {
         [first].into_iter().chain(self.with.iter().map(String::as_str))
     }
 
+    /// The segments that are meant: the one, or where several devices were named without a word of segments, the one on
+    /// each of them; of a stripe among them, all its devices have that one.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of); [`DeviceError::NothingOn`].
+    pub fn all_of<'a>(&self, engine: &'a Engine) -> Result<Vec<&'a Segment>, DeviceError> {
+        let segments = engine.segments();
+        let one = segments.len() == 1 || engine.devices().len() == 1 || !engine.not_opened().is_empty();
+        if self.segment.is_some() || !self.with.is_empty() || one {
+            return self.of(engine).map(|segment| vec![segment]);
+        }
+        for (number, device) in engine.devices().enumerate() {
+            let on_it = |segment: &&Segment| segment.layout.members.iter().any(|member| member.device == number);
+            let names: Vec<_> = segments.iter().filter(on_it).map(|segment| segment.layout.name.as_str()).collect();
+            let device = || device.info().name.clone();
+            match names.len() {
+                0 => return Err(DeviceError::NothingOn { device: device() }),
+                1 => {}
+                _ => {
+                    let segments = listed(names.into_iter());
+                    return Err(DeviceError::WhichSegment { device: device(), segments });
+                }
+            }
+        }
+        Ok(segments.iter().collect())
+    }
+
     /// The segment that is meant.
     ///
     /// # Errors
@@ -198,6 +225,12 @@ pub enum DeviceError {
         /// Their names.
         segments: String,
     },
+    /// Caller: one of several devices has no segment.
+    #[error("no segment lies on {device}: leave it away, or create one on it by `tentpeg segment create`")]
+    NothingOn {
+        /// The device.
+        device: String,
+    },
     /// Caller: it has one segment that was opened, and others that were not: which is meant is not clear.
     #[error("{segment} is not the only segment: add --segment with its name, for {reason}")]
     NotTheOnly {
@@ -308,15 +341,15 @@ pub fn require_writable(engine: &Engine, segment: &Segment) -> Result<(), Device
     Err(DeviceError::ReadOnly { uri: info.name.clone() })
 }
 
-/// Refuses a device that keeps no bytes.
+/// Refuses devices of which one keeps no bytes.
 ///
 /// # Errors
 /// [`DeviceError::KeepsNothing`].
 pub fn require_bytes(command: &'static str, engine: &Engine) -> Result<(), DeviceError> {
-    if engine.info().moves_data {
-        return Ok(());
+    match engine.devices().map(|device| device.info()).find(|info| !info.moves_data) {
+        None => Ok(()),
+        Some(info) => Err(DeviceError::KeepsNothing { command, uri: info.name.clone() }),
     }
-    Err(DeviceError::KeepsNothing { command, uri: engine.info().name.clone() })
 }
 
 /// Whether the device's bytes are in this process's memory, gone when it ends.
@@ -332,25 +365,41 @@ pub fn own_file(uri: &str, other: &Metadata) -> Option<PathBuf> {
     ((own.dev(), own.ino()) == (other.dev(), other.ino())).then(|| path.to_owned())
 }
 
-/// The file that opening a device created, for a run that may come to nothing: then it must not be in the way of the next one.
-#[derive(Debug)]
-pub struct NewFile(Option<PathBuf>);
+/// The names of an engine's devices, as a report has them.
+pub fn names(engine: &Engine) -> String {
+    engine.devices().map(|device| device.info().name.as_str()).collect::<Vec<_>>().join(" and ")
+}
 
-impl NewFile {
-    /// That of `engine`, if it created one.
+/// The names of segments, as a report has them.
+pub fn segment_names(segments: &[&Segment]) -> String {
+    segments.iter().map(|segment| segment.layout.name.as_str()).collect::<Vec<_>>().join(" and ")
+}
+
+/// The files that opening devices created, for a run that may come to nothing: then they must not be in the way of the next one.
+#[derive(Debug)]
+pub struct NewFiles(Vec<PathBuf>);
+
+impl NewFiles {
+    /// Those of `engine`, if it created some.
     pub fn of(engine: &Engine) -> Self {
-        Self(engine.info().created_file.clone())
+        Self(engine.devices().filter_map(|device| device.info().created_file.clone()).collect())
     }
 
-    /// Removes it. `None`: there is none. Its name, so that it can be told.
+    /// Removes them. `None`: there are none. Their names, so that they can be told.
     ///
     /// # Errors
-    /// [`NotRemoved`].
-    pub fn remove(self) -> Result<Option<PathBuf>, NotRemoved> {
-        let Some(path) = self.0 else { return Ok(None) };
-        match fs::remove_file(&path) {
-            Ok(()) => Ok(Some(path)),
-            Err(source) => Err(NotRemoved { path, source }),
+    /// [`NotRemoved`]: the first one that is still there; the others are gone, if they can be removed.
+    pub fn remove(self) -> Result<Option<String>, NotRemoved> {
+        let mut left = None;
+        for path in &self.0 {
+            if let Err(source) = fs::remove_file(path) {
+                left.get_or_insert(NotRemoved { path: path.clone(), source });
+            }
+        }
+        let names = self.0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
+        match left {
+            Some(left) => Err(left),
+            None => Ok((!names.is_empty()).then(|| names.join(" and "))),
         }
     }
 }

@@ -15,6 +15,7 @@ pub mod hil;
 pub mod info;
 pub mod interrupt;
 pub mod label;
+pub mod lanes;
 pub mod list;
 #[cfg(test)]
 mod machine;
@@ -24,5 +25,6 @@ pub mod progress;
 pub mod replay;
 pub mod report;
 pub mod resident;
+pub mod rotation;
 pub mod segment;
 pub mod units;

@@ -70,7 +70,8 @@ enum Command {
     /// Prints requests, GB/s, blocks a second, latency, and what the device saw of it. Ctrl-C ends it with the numbers
     /// so far.
     #[command(after_help = "Examples:\n  tentpeg bench model:store=null --depth 32 --time 2s\n  \
-                            tentpeg bench model:size=4GiB --mode mixed --read-percent 80 --block 128KiB --json")]
+                            tentpeg bench model:size=4GiB --mode mixed --read-percent 80 --block 128KiB --json\n  \
+                            tentpeg bench pci:0000:04:00.0 pci:0000:05:00.0 --lanes 2 --pin near --poll always")]
     Bench(BenchArgs),
     /// List the NVMe controllers of this machine, and whether they can be driven from here
     List(ListArgs),

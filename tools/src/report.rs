@@ -13,11 +13,13 @@ mod machine;
 pub mod page;
 mod plot;
 mod row;
+mod statistics;
 mod timeline;
 
 use std::time::Duration;
 
 use tentpeg_engine::Memory;
+use tentpeg_engine::statistics::Statistics;
 
 pub use errors::Errors;
 pub use latency::{Distribution, Latency, LatencyRange, LatencySummary};
@@ -104,9 +106,11 @@ pub struct Report {
     /// The most memory that the process had resident, in bytes.
     pub peak_resident: Option<u64>,
     /// Which way the bytes went.
-    pub path: Option<&'static str>,
+    pub path: Option<String>,
     /// What engine and model counted.
     pub both_sides: Option<BothSides>,
+    /// What the engine counted by lane, device, segment and path.
+    pub statistics: Option<Statistics>,
     /// What went wrong.
     pub errors: Errors,
     /// What is to be said of it on standard error.
@@ -164,6 +168,7 @@ impl Report {
         rows.extend(self.latency.iter().flat_map(LatencySummary::rows));
         rows.extend_from_slice(&self.rows);
         rows.extend(self.both_sides.iter().flat_map(BothSides::rows));
+        rows.extend(self.statistics.iter().flat_map(statistics::rows));
         if let Some(MemoryUsed { bytes, pages }) = &self.memory {
             rows.push(Row::both("memory", "memory used", Value::Text(pages.clone())));
             rows.push(Row::both("memory_bytes", "memory size", Value::Bytes(*bytes)));
@@ -171,7 +176,7 @@ impl Report {
         rows.extend(
             self.peak_resident.map(|peak| Row::both("peak_resident_bytes", "peak resident", Value::Bytes(peak))),
         );
-        rows.extend(self.path.map(|path| Row::both("path", "path of the bytes", Value::Text(path.to_owned()))));
+        rows.extend(self.path.iter().map(|path| Row::both("path", "path of the bytes", Value::Text(path.clone()))));
         rows.extend(self.errors.rows());
         rows
     }

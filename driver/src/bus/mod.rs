@@ -9,6 +9,8 @@
 mod pci;
 mod sysfs;
 
+use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -39,6 +41,14 @@ pub enum BusError {
     /// The function has no Function Level Reset, or the kernel has no way to ask for it.
     #[error("the function has no Function Level Reset")]
     NoReset,
+    /// The function has no such interrupt, or this way to it hands out none.
+    #[error("there is no interrupt vector {vector} to be had: the function has {vectors}")]
+    NoInterrupt {
+        /// The vector asked for.
+        vector: u16,
+        /// How many there are.
+        vectors: u32,
+    },
 }
 
 /// One PCI function with an NVMe controller's registers (NVM Express over PCIe Transport, 2.1.10: BAR 0 and 1).
@@ -72,6 +82,19 @@ pub trait Function: Send + Sync {
     /// # Errors
     /// [`BusError`] when no register is there.
     fn doorbell(&self, offset: u64) -> Result<Box<dyn Doorbell>, BusError>;
+
+    /// The interrupt with this vector (MSI-X; NVM Express over PCIe Transport 1.1, 3.5), disarmed, for one user.
+    ///
+    /// # Errors
+    /// [`BusError`] where there is none to be had.
+    fn interrupt(&self, vector: u16) -> Result<Box<dyn Interrupt>, BusError> {
+        Err(BusError::NoInterrupt { vector, vectors: 0 })
+    }
+
+    /// The NUMA node that it is near to, where the machine says so.
+    fn numa_node(&self) -> Option<u32> {
+        None
+    }
 
     /// The address space that this function's DMA goes through.
     fn dma(&self) -> &Arc<DmaSpace>;
@@ -133,4 +156,21 @@ pub trait Function: Send + Sync {
 pub trait Doorbell: Send {
     /// Writes the doorbell: a new tail of a submission queue, or a new head of a completion queue.
     fn ring(&self, value: u16);
+}
+
+/// An interrupt of a function: what whoever sleeps until a completion queue has entries is woken by.
+///
+/// It is disarmed, and costs nothing, as long as its user polls. Of entries that were posted before it was armed it need
+/// not tell, so its user arms it, looks at the queue once more, and sleeps only then. It may also tell of nothing. Its
+/// descriptor becomes readable when it has something to tell.
+pub trait Interrupt: AsFd + Send {
+    /// From now on an entry that is posted makes the descriptor readable. A full barrier: what the caller looks at
+    /// afterwards was not read before.
+    ///
+    /// # Errors
+    /// What the host says; it is not armed then.
+    fn arm(&mut self) -> io::Result<()>;
+
+    /// From now on none does; the descriptor is not readable any more.
+    fn disarm(&mut self);
 }

@@ -42,7 +42,7 @@ use admin::AdminQueue;
 use quirks::{PciId, QUIRKS, Quirk, Quirks};
 use recovery::Recovery;
 
-use crate::bus::Function;
+use crate::bus::{Function, Interrupt};
 use crate::dma::ReservedIovas;
 use crate::queue::{Anomalies, ControllerLimits, DoorbellBuffers, PairCounters, QueuePair, ReachEnd};
 use crate::spec::ZeroesBased;
@@ -98,6 +98,9 @@ impl Default for ControllerConfig {
         }
     }
 }
+
+/// A queue pair, and what its completion queue interrupts by; `None`: nothing, so it is polled.
+pub type PairWithInterrupt<T> = (QueuePair<T>, Option<Box<dyn Interrupt>>);
 
 /// An enabled controller.
 pub struct Controller {
@@ -214,14 +217,39 @@ impl Controller {
     /// # Errors
     /// [`ControllerError`]; no queue is left then.
     pub fn create_queue_pair<T: Copy + Default>(&mut self, entries: u32) -> Result<QueuePair<T>, ControllerError> {
+        self.create_pair(entries, false).map(|(pair, _)| pair)
+    }
+
+    /// As [`create_queue_pair`](Self::create_queue_pair), with an interrupt of the completion queue's own where the function
+    /// has one to give: its vector is the queue's identifier. The controller is told of it in every life.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_queue_pair_with_interrupt<T: Copy + Default>(
+        &mut self,
+        entries: u32,
+    ) -> Result<PairWithInterrupt<T>, ControllerError> {
+        self.create_pair(entries, true)
+    }
+
+    fn create_pair<T: Copy + Default>(
+        &mut self,
+        entries: u32,
+        interrupts: bool,
+    ) -> Result<PairWithInterrupt<T>, ControllerError> {
         let Some(index) = self.in_use.iter().position(|used| !used) else {
             return Err(ControllerError::NoQueueLeft { granted: self.granted });
         };
         let qid = index as u16 + 1;
         let mut pair = QueuePair::new(&self.function, self.cap, &self.limits, qid, entries)?;
+        // A function without it is polled.
+        let interrupt = if interrupts { self.function.interrupt(qid).ok() } else { None };
+        if interrupt.is_some() {
+            pair.set_vector(qid);
+        }
         self.create_queues(&mut pair)?;
         self.in_use[index] = true;
-        Ok(pair)
+        Ok((pair, interrupt))
     }
 
     /// Deletes both queues of `pair`, whose commands have all ended or will be given up: the controller answers only
@@ -282,6 +310,8 @@ impl Drop for Controller {
     }
 }
 
+#[cfg(test)]
+mod interrupt_tests;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]

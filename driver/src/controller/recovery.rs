@@ -279,7 +279,7 @@ impl Controller {
         }
         let qsize = ZeroesBased::<u16>::from_count(pair.entries().into()).ok_or(none)?;
         let completion_queue = pair.completion_queue().get();
-        self.admin.execute(Sqe::create_io_completion_queue(qid, qsize, completion_queue, None))?;
+        self.admin.execute(Sqe::create_io_completion_queue(qid, qsize, completion_queue, pair.vector()))?;
         let submission_queue = pair.submission_queue().get();
         let medium = self.quirks.has(QuirkFlags::MEDIUM_PRIORITY);
         let priority = if medium { QueuePriority::MEDIUM } else { QueuePriority::URGENT };

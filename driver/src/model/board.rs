@@ -10,6 +10,7 @@ use super::config::{ModelConfig, StoreConfig};
 use super::counters::Counters;
 use super::doorbells::{Doorbells, Refusal};
 use super::faults::{At, FaultState, Kind, Life};
+use super::interrupts::Vectors;
 use super::iommu::Table;
 use super::orders::{Health, Order};
 use super::power::PowerCut;
@@ -55,6 +56,7 @@ pub(super) struct Board {
     path: AtomicU8,
     power_cuts: Mutex<Vec<PowerCut>>,
     pub(super) doorbells: Doorbells,
+    pub(super) vectors: Vectors,
     pub(super) counters: Counters,
     pub(super) violations: Violations,
     pub(super) faults: FaultState,
@@ -78,6 +80,7 @@ impl Board {
             path: AtomicU8::new(BUS_MASTER | ATTACHED),
             power_cuts: Mutex::default(),
             doorbells: Doorbells::new(config.queues, config.dstrd),
+            vectors: Vectors::new(config.queues),
             counters: Counters::default(),
             violations: Violations::default(),
             faults: FaultState::new(table),

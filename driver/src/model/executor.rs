@@ -110,7 +110,12 @@ impl Executor {
 
     /// One turn. Whether there was anything to do.
     pub(super) fn turn(&mut self) -> bool {
-        if self.core.board.subsystem.is_some() { self.turn_among_others() } else { self.turn_alone() }
+        let worked = if self.core.board.subsystem.is_some() { self.turn_among_others() } else { self.turn_alone() };
+        let Core { queues, board, .. } = &mut self.core;
+        if worked && queues.may_interrupt() {
+            queues.interrupt(&board.vectors);
+        }
+        worked
     }
 
     /// A turn with the namespaces that controllers share.

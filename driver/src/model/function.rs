@@ -6,8 +6,9 @@ use super::board::{Board, Presence};
 use super::config::ModelConfig;
 use super::doorbells::DoorbellHandle;
 use super::executor::Executor;
+use super::interrupts::ModelInterrupt;
 use super::iommu::{SoftwareIommu, Table};
-use crate::bus::{BusError, Doorbell, Function};
+use crate::bus::{BusError, Doorbell, Function, Interrupt};
 use crate::dma::DmaSpace;
 
 /// An executor that has no thread: whoever waits runs it.
@@ -62,6 +63,14 @@ impl Function for ModelFunction {
         let no_register = BusError::NoRegister { offset, end: self.board.doorbells.end() };
         let doorbell = self.board.doorbells.at(offset).ok_or(no_register)?;
         Ok(Box::new(DoorbellHandle::new(Arc::clone(&self.board), doorbell)))
+    }
+
+    /// One that runs in the thread of whoever waits interrupts nobody: he would have to run it to be interrupted.
+    fn interrupt(&self, vector: u16) -> Result<Box<dyn Interrupt>, BusError> {
+        match self.stepped {
+            Some(_) => Err(BusError::NoInterrupt { vector, vectors: 0 }),
+            None => Ok(Box::new(ModelInterrupt::new(&self.board, vector)?)),
+        }
     }
 
     fn dma(&self) -> &Arc<DmaSpace> {

@@ -8,7 +8,8 @@
 //! driver's queues or controller, so that the two sides cannot share a mistake.
 //!
 //! From outside in: the `board` holds what the two ends share (`registers`, `doorbells`, counters, violations);
-//! the `executor` takes turns over `queues`, whose doorbells may have a `shadow` in memory; `admin` and the `namespaces` execute commands, `blocks` those that a plain
+//! the `executor` takes turns over `queues`, whose doorbells may have a `shadow` in memory and whose completions may raise
+//! `interrupts`; `admin` and the `namespaces` execute commands, `blocks` those that a plain
 //! read or write is not; `transfer`, `prp` and `sgl` find their memory through the `iommu`; `media` makes blocks of
 //! what a `store` holds, with metadata (`protection`) and a write `cache` that `power` can take away. What a model is
 //! told from outside comes as `orders`; what it has a `mover` copy is memory that the host cannot touch; what it does wrong when asked to is in [`faults`]. Several
@@ -24,6 +25,7 @@ mod doorbells;
 mod executor;
 pub mod faults;
 mod function;
+mod interrupts;
 mod io_config;
 mod iommu;
 mod media;

@@ -3,6 +3,7 @@
 //! Entries are reached by IOVA through the IOMMU, one at a time; positions come from doorbells and are checked.
 
 use super::doorbells::Doorbells;
+use super::interrupts::Vectors;
 use super::iommu::{Fault, Hint, Reach};
 use super::shadow::ShadowDoorbells;
 use super::violation::{DoorbellId, Violation};
@@ -128,11 +129,21 @@ pub(super) struct CompletionQueue {
     tail: u32,
     phase: bool,
     hint: Hint,
+    /// What it interrupts by, if it does.
+    vector: Option<u16>,
+    /// Whether entries have been posted since it last interrupted.
+    posted: bool,
 }
 
 impl CompletionQueue {
     pub(super) fn new(qid: u16, base: u64, size: u32) -> Self {
-        Self { qid, users: 0, base, size, head: 0, tail: 0, phase: true, hint: Hint::default() }
+        let (vector, posted) = (None, false);
+        Self { qid, users: 0, base, size, head: 0, tail: 0, phase: true, hint: Hint::default(), vector, posted }
+    }
+
+    /// The queue interrupts from now on.
+    pub(super) fn set_vector(&mut self, vector: u16) {
+        self.vector = Some(vector);
     }
 
     pub(super) fn doorbell(&self) -> DoorbellId {
@@ -194,6 +205,7 @@ impl CompletionQueue {
 
     #[inline]
     fn advance(&mut self) {
+        self.posted = true;
         self.tail = next(self.tail, self.size);
         if self.tail == 0 {
             self.phase = !self.phase;
@@ -222,6 +234,8 @@ pub(super) struct Queues {
     first: usize,
     /// Whether an I/O queue has been created since the controller was enabled.
     pub(super) created: bool,
+    /// Whether one of the completion queues may interrupt.
+    interrupts: bool,
     /// Where the doorbells of I/O queues have shadows, if they do.
     pub(super) shadow: Option<ShadowDoorbells>,
 }
@@ -236,6 +250,7 @@ impl Queues {
             active: Vec::new(),
             first: 0,
             created: false,
+            interrupts: false,
             shadow: None,
         }
     }
@@ -269,6 +284,7 @@ impl Queues {
             shadow.add(queue.doorbell(), doorbells);
         }
         self.created |= queue.qid != 0;
+        self.interrupts |= queue.vector.is_some();
         let qid = usize::from(queue.qid);
         self.completion[qid] = Some(queue);
     }
@@ -321,7 +337,24 @@ impl Queues {
             self.remove_submission(qid, doorbells);
             self.remove_completion(qid, doorbells);
         }
-        (self.first, self.created, self.shadow) = (0, false, None);
+        (self.first, self.created, self.interrupts, self.shadow) = (0, false, false, None);
+    }
+
+    /// Whether a completion queue may interrupt.
+    #[inline]
+    pub(super) fn may_interrupt(&self) -> bool {
+        self.interrupts
+    }
+
+    /// Interrupts by what was posted since the last time.
+    pub(super) fn interrupt(&mut self, vectors: &Vectors) {
+        for queue in self.completion.iter_mut().flatten() {
+            if let Some(vector) = queue.vector
+                && std::mem::take(&mut queue.posted)
+            {
+                vectors.raise(vector);
+            }
+        }
     }
 
     /// Gives the doorbells of all I/O queues shadows, which hold what was rung last.

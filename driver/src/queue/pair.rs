@@ -128,6 +128,8 @@ pub struct QueuePair<T> {
     qid: u16,
     entries: u16,
     completion_offset: u64,
+    /// The interrupt vector of the completion queue, where it has one.
+    vector: Option<u16>,
 }
 
 impl<T: Copy + Default> QueuePair<T> {
@@ -181,6 +183,7 @@ impl<T: Copy + Default> QueuePair<T> {
             qid,
             entries,
             completion_offset: submission_bytes as u64,
+            vector: None,
         })
     }
 
@@ -202,6 +205,16 @@ impl<T: Copy + Default> QueuePair<T> {
     /// Where the completion queue lies.
     pub fn completion_queue(&self) -> Iova {
         self.memory.iova_at(self.completion_offset).unwrap_or(self.memory.iova())
+    }
+
+    /// The interrupt vector that the controller is told for the completion queue; without one it does not interrupt.
+    pub fn vector(&self) -> Option<u16> {
+        self.vector
+    }
+
+    /// Gives the completion queue an interrupt vector. Before the controller knows the queue.
+    pub(crate) fn set_vector(&mut self, vector: u16) {
+        self.vector = Some(vector);
     }
 
     /// How many commands can be in flight.

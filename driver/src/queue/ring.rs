@@ -150,7 +150,8 @@ impl CompletionRing {
     }
 
     /// Takes the next entry, if the device has written it. Does not tell the device that its place is free.
-    #[inline]
+    // Always: the entry would go through memory.
+    #[inline(always)]
     pub(super) fn pop(&mut self, memory: impl RingMemory) -> Option<Cqe> {
         let at = self.offset + usize::from(self.head) * CQE;
         // CID in the low half, phase and status in the high half (NVM Express Base 2.1, 4.2.1).

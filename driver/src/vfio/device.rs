@@ -186,6 +186,17 @@ impl VfioDevice {
         })?
     }
 
+    /// How many MSI-X interrupts there are; none where the device does not answer.
+    pub(super) fn interrupt_vectors(&self) -> u32 {
+        self.with_device(|device| ioctl::irq_count(device, VFIO_PCI_MSIX_IRQ_INDEX)).unwrap_or(0)
+    }
+
+    /// Has the kernel turn one MSI-X interrupt into an event from now on, or into nothing.
+    pub(super) fn signal(&self, vector: u16, event: Option<&Event>) -> io::Result<()> {
+        let event = event.map(AsFd::as_fd);
+        self.with_device(|device| ioctl::signal_event(device, VFIO_PCI_MSIX_IRQ_INDEX, vector.into(), event))
+    }
+
     /// Whether the kernel has asked for the device back: it is to be removed, or unbound. It waits until the device is
     /// [cut off](Self::cut_off).
     pub fn removal_requested(&self) -> bool {

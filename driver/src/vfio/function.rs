@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::doorbells::Doorbells;
+use super::interrupt::VfioInterrupt;
 use super::{VfioDevice, VfioError, msix};
-use crate::bus::{BusError, Doorbell, Function};
+use crate::bus::{BusError, Doorbell, Function, Interrupt};
 use crate::dma::DmaSpace;
 use crate::spec::registers::offset;
 
@@ -72,6 +73,14 @@ impl Function for VfioFunction {
             return Err(BusError::NoRegister { offset, end: self.end });
         }
         self.doorbells.at(offset)
+    }
+
+    fn interrupt(&self, vector: u16) -> Result<Box<dyn Interrupt>, BusError> {
+        Ok(Box::new(VfioInterrupt::new(Arc::clone(&self.device), vector)?))
+    }
+
+    fn numa_node(&self) -> Option<u32> {
+        self.device.function().numa_node
     }
 
     fn dma(&self) -> &Arc<DmaSpace> {

@@ -131,6 +131,17 @@ pub(super) fn signal_events(device: &File, index: u32, events: &[BorrowedFd<'_>]
     unsafe { with_pointer(device, DEVICE_SET_IRQS, words.as_mut_ptr().cast()) }.map(drop)
 }
 
+/// Has the kernel signal `event` from now on when interrupt `vector` of kind `index` comes, or nobody, where it is `None`. Others
+/// stay as they are.
+pub(super) fn signal_event(device: &File, index: u32, vector: u32, event: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let argsz = (size_of::<vfio_irq_set>() + size_of::<i32>()) as u32;
+    let flags = VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER;
+    let descriptor = event.map_or(-1, |event| event.as_raw_fd());
+    let mut words = [argsz, flags, index, vector, 1, descriptor as u32];
+    // SAFETY: the kernel reads the `argsz` bytes that `words` has, laid out as `vfio_irq_set` with its array.
+    unsafe { with_pointer(device, DEVICE_SET_IRQS, words.as_mut_ptr().cast()) }.map(drop)
+}
+
 const _: () = assert!(size_of::<vfio_irq_set>() == 20 && offset_of!(vfio_irq_set, count) == 16);
 
 /// Resets a device.

@@ -19,6 +19,7 @@ mod doorbells;
 mod error;
 mod event;
 mod function;
+mod interrupt;
 mod ioas;
 mod ioctl;
 mod mapping;

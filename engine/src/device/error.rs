@@ -10,6 +10,7 @@ use super::FileStoreError;
 use crate::MAX_DEVICES;
 use crate::administration::AdministrationError;
 use crate::label::stripe::SetError;
+use crate::lane::LaneError;
 use crate::memory::MemoryError;
 use crate::ownership::lock::LockError;
 use crate::segment::LayoutError;
@@ -144,6 +145,9 @@ pub enum OpenError {
         /// Why.
         source: MemoryError,
     },
+    /// Caller or host: lanes that the engine cannot have.
+    #[error(transparent)]
+    Lane(#[from] LaneError),
     /// Host: no thread.
     #[error("cannot start a thread for a lane: {0}")]
     Thread(std::io::Error),

@@ -164,7 +164,11 @@ impl Engine {
     /// Asks each port for the tasks that name the memory, and waits for the answers.
     fn ask(&self, memory: &Memory, gives_up: bool, lane: &mut Option<&mut Lane>) -> Arc<Withdrawal> {
         let question = Withdrawal::new(memory, gives_up, self.devices.len());
-        self.devices.iter().for_each(|opened| opened.inquiries.ask(&question));
+        for opened in &self.devices {
+            opened.inquiries.ask(&question);
+            // A port that is no more has closed its inquiries, so that whoever asks has his answer.
+            let _ = opened.bell.ring();
+        }
         self.wait_until(lane, || question.is_answered());
         question
     }

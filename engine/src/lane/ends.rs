@@ -1,15 +1,19 @@
 //! How commands end, and with them tasks.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::sync::TryLockError;
+use std::sync::atomic::{Ordering, fence};
 
 use tentpeg_driver::spec::status::Status;
 
+use super::bell::Bell;
 use super::port::Active;
 use super::recovery::Watch;
-use super::{ATTEMPTS, CommandTasks};
+use super::{ATTEMPTS, CommandTasks, Inbox};
 use crate::batch::{Ends, Shared};
-use crate::task::{Outcome, Walk, Work};
+use crate::segment::Segment;
+use crate::statistics::{self, Key, Recorder, Scene};
+use crate::task::{Outcome, Task, Walk, Work};
 
 /// Whether what a command was to do is asked for again, one task a command, and if so puts it among those. `status` is
 /// what the device says of it, `None` where it was interrupted.
@@ -22,11 +26,13 @@ pub(super) fn again(
     token: CommandTasks,
     status: Option<Status>,
     alone: &mut VecDeque<CommandTasks>,
+    recorder: &Recorder,
 ) -> bool {
     let attempts = if token.tasks > 1 && status.is_some() { 0 } else { token.attempts + 1 };
     if attempts > ATTEMPTS || token.tasks == 1 && status.is_some_and(|status| status.dnr()) {
         return false;
     }
+    recorder.again();
     *in_flight += u32::from(token.tasks);
     alone.extend(token.indices().map(|task| {
         let planned = if task == token.first { token.planned } else { 0 };
@@ -55,6 +61,44 @@ pub(super) struct Row<'a> {
     ends: Ends,
 }
 
+/// Commands with one key that end in a row: how long they took is counted once for them. No part of a [`Row`], which goes
+/// from hand to hand for each command.
+#[derive(Default)]
+pub(super) struct Alike {
+    key: Key,
+    commands: u64,
+}
+
+impl Alike {
+    /// One more command has ended.
+    #[inline(always)]
+    pub(super) fn add(&mut self, token: CommandTasks, status: Status, recorder: &mut Recorder) {
+        if token.key != self.key {
+            self.next(token, status, recorder);
+        }
+        self.commands += 1;
+    }
+
+    /// A command that is not counted with those before it: it was issued in another turn, or is of another kind.
+    // Never: it is called once for all that have one key.
+    #[inline(never)]
+    fn next(&mut self, token: CommandTasks, status: Status, recorder: &mut Recorder) {
+        self.end(recorder);
+        (self.key, self.commands) = (token.key, 0);
+        if recorder.is_slow(token.key) {
+            // Counted here, and with none, so that each of them comes here.
+            recorder.ended(token.key, 1);
+            recorder.keep_slow(token, status);
+            self.key = Key::NONE;
+        }
+    }
+
+    /// There are no more.
+    pub(super) fn end(&self, recorder: &Recorder) {
+        recorder.ended(self.key, self.commands);
+    }
+}
+
 impl<'a> Row<'a> {
     /// Begins with the batch at a place.
     #[inline(always)]
@@ -77,10 +121,11 @@ impl<'a> Row<'a> {
         status: Status,
         watch: &mut Watch,
         alone: &mut VecDeque<CommandTasks>,
+        recorder: &Recorder,
     ) {
         *self.in_flight -= 1;
         if !status.is_success() {
-            return self.command_failed(token, status, watch, alone);
+            return self.command_failed(token, status, watch, alone, recorder);
         }
         self.end_tasks(token, Outcome::SUCCESS);
     }
@@ -95,8 +140,9 @@ impl<'a> Row<'a> {
         status: Status,
         watch: &mut Watch,
         alone: &mut VecDeque<CommandTasks>,
+        recorder: &Recorder,
     ) {
-        if watch.sees_conflict(status) || !again(self.in_flight, token, Some(status), alone) {
+        if watch.sees_conflict(status) || !again(self.in_flight, token, Some(status), alone, recorder) {
             self.end_tasks(token, status.into());
         }
     }
@@ -149,4 +195,79 @@ pub(super) fn cancel(batch: &Shared, lane: u8, index: u32, ends: &mut Ends) -> b
         _ => {}
     }
     true
+}
+
+/// Tells of the commands of the batch at `place` that were slow and have just ended, before the batch may leave.
+#[inline]
+pub(super) fn tell_slow(
+    recorder: &mut Recorder,
+    active: &[Option<Active>],
+    place: u32,
+    segments: &[Segment],
+    device: &str,
+    lane: u8,
+) {
+    if recorder.has_slow()
+        && let Some(Some(entry)) = active.get(place as usize)
+    {
+        tell_slow_of(recorder, entry, place, segments, device, lane);
+    }
+}
+
+#[cold]
+pub(super) fn tell_slow_of(
+    recorder: &mut Recorder,
+    entry: &Active,
+    place: u32,
+    segments: &[Segment],
+    device: &str,
+    lane: u8,
+) {
+    let task = |index| entry.batch.task(index).map(Task::work);
+    let scene = Scene { task: &task, taken: entry.taken, segments, device, lane };
+    while let Some((token, status)) = recorder.take_slow(place) {
+        statistics::tell(recorder, &scene, token, status);
+    }
+}
+
+/// Ends what of a batch is this lane's and has not ended, and lets go of it: no device touches its memory any more. Of its
+/// spread tasks from `unplanned` on the lane's share has not ended.
+pub(super) fn give_up(batch: &Shared, lane: u8, unplanned: u32, outcome: Outcome) {
+    let tail = batch.tail();
+    for index in 0..tail {
+        let Some(task) = batch.task(index) else { break };
+        match task.work() {
+            Work::Transfer(transfer) if transfer.head.lane() == lane && !task.state().0.is_terminal() => {
+                batch.count_ended(lane, Ends::one(task.give_up(outcome)));
+            }
+            Work::Spread(spread) if index >= unplanned && spread.lanes.contains(lane) => {
+                end_share(batch, lane, index, outcome);
+            }
+            _ => {}
+        }
+    }
+    batch.lane(lane).planned.store(tail, Ordering::Relaxed);
+    batch.let_go(lane);
+}
+
+/// Gives up the batches in the inbox of a port that is no more: by the port as the last that it does, then by whoever
+/// puts one there. One at a time, as a lane's counts have one writer.
+pub(crate) fn give_up_inbox(inbox: &Inbox, lane: u8, bell: &Bell) {
+    while !inbox.is_empty() {
+        let giving_up = match bell.giving_up.try_lock() {
+            Ok(giving_up) => giving_up,
+            Err(TryLockError::Poisoned(giving_up)) => giving_up.into_inner(),
+            // Whoever does it looks once more when he has let go; a notifier that submits is called by him.
+            Err(TryLockError::WouldBlock) => return,
+        };
+        while let Some(batch) = inbox.pop() {
+            batch.take(lane);
+            let unplanned = batch.lane(lane).planned.load(Ordering::Relaxed);
+            give_up(&batch, lane, unplanned, Outcome::NO_LANE);
+        }
+        drop(giving_up);
+        // Between letting go and the look; whoever has put a batch there has a barrier of his own before his try (see
+        // `Bell::ring`).
+        fence(Ordering::SeqCst);
+    }
 }

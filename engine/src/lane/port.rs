@@ -10,14 +10,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tentpeg_driver::bus::Function;
+use tentpeg_driver::bus::{Function, Interrupt};
 use tentpeg_driver::dma::{HostMemory, Region};
 use tentpeg_driver::queue::{Completion, Extent, QueuePair};
-use tentpeg_driver::spec::status::{Status, StatusCode};
+use tentpeg_driver::spec::status::Status;
 
+use super::bell::Bell;
 use super::closing::Closing;
 use super::durable::Durable;
-use super::ends::{Row, cancel, end_part, end_share, leave_if_done};
+use super::ends::{Alike, Row, cancel, end_part, end_share, give_up, leave_if_done, tell_slow};
+use super::issue::{Issued, issue};
 use super::lists::Lists;
 use super::recovery::Watch;
 use super::rounds::Rounds;
@@ -26,15 +28,16 @@ use super::withdrawal::Inquiries;
 use super::{COMPLETIONS_A_TURN, CommandTasks, Flags, Inbox, QUANTUM};
 use crate::batch::{Ends, Priority, Shared};
 use crate::clock::Clock;
-use crate::counters::{LaneCounters, SharedCounters};
+use crate::counters::SharedCounters;
 use crate::device::SharedDevice;
 use crate::memory::Registered;
 use crate::ownership::TakenOver;
 use crate::planning::spread::Means;
-use crate::planning::{self, Cursor, Ground, MAX_EXTENTS, Step};
-use crate::segment::{Durability, Segment};
+use crate::planning::{self, Cursor, Ground, MAX_EXTENTS};
+use crate::segment::Segment;
 use crate::staging::{Staging, StagingCell};
-use crate::task::{Outcome, Work};
+use crate::statistics::Recorder;
+use crate::task::Outcome;
 
 /// A batch with work in this port.
 pub(super) struct Active {
@@ -44,6 +47,8 @@ pub(super) struct Active {
     pub(super) share: Option<u16>,
     /// Commands in flight, waiting for a Flush, or to be issued again.
     pub(super) in_flight: u32,
+    /// When it last came without having tasks to plan before, in ticks.
+    pub(super) taken: u64,
     /// Whether it stands in the round of batches that have tasks to plan.
     in_round: bool,
 }
@@ -58,8 +63,12 @@ pub(crate) struct PortParts {
     pub(crate) clock: Clock,
     pub(crate) device: SharedDevice,
     pub(crate) inbox: Inbox,
+    pub(crate) bell: Arc<Bell>,
+    /// What its completion queue interrupts by, where that was asked for and can be had.
+    pub(crate) interrupt: Option<Box<dyn Interrupt>>,
     pub(crate) inquiries: Arc<Inquiries>,
     pub(crate) counters: Arc<SharedCounters>,
+    pub(crate) recorder: Recorder,
     pub(crate) closing: Arc<Closing>,
     /// Where it says who has taken the device over, and what that is called.
     pub(crate) taken_over: Arc<OnceLock<TakenOver>>,
@@ -74,7 +83,11 @@ pub(crate) struct Port {
     pub(super) pair: QueuePair<CommandTasks>,
     pub(super) ground: Ground,
     function: Arc<dyn Function>,
-    inbox: Inbox,
+    pub(super) inbox: Inbox,
+    pub(super) bell: Arc<Bell>,
+    pub(super) interrupt: Option<Box<dyn Interrupt>>,
+    /// Whether it is armed.
+    pub(super) is_armed: bool,
     pub(super) inquiries: Arc<Inquiries>,
     pub(super) active: Vec<Option<Active>>,
     pub(super) free_places: Vec<u32>,
@@ -94,8 +107,8 @@ pub(crate) struct Port {
     pub(super) registered: Arc<ArcSwap<Registered>>,
     /// Kept for as long as a command may read it.
     _zeroes: Option<Region<HostMemory>>,
-    pub(super) counters: LaneCounters,
-    shared_counters: Arc<SharedCounters>,
+    pub(super) counters: Arc<SharedCounters>,
+    pub(super) recorder: Recorder,
     /// What the engine says when it closes without this port.
     pub(super) closing: Arc<Closing>,
     pub(super) watch: Watch,
@@ -115,6 +128,9 @@ impl Port {
             ground,
             function,
             inbox,
+            bell: parts.bell,
+            interrupt: parts.interrupt,
+            is_armed: false,
             inquiries: parts.inquiries,
             active: Vec::new(),
             free_places: Vec::new(),
@@ -130,8 +146,8 @@ impl Port {
             segments: parts.segments,
             registered: parts.registered,
             _zeroes: zeroes,
-            counters: LaneCounters::default(),
-            shared_counters: parts.counters,
+            counters: parts.counters,
+            recorder: parts.recorder,
             closing: parts.closing,
             watch: Watch::new(device, clock, parts.name, parts.taken_over),
         })
@@ -140,6 +156,11 @@ impl Port {
     /// The device that it serves, counted from 0.
     pub(crate) fn device(&self) -> usize {
         usize::from(self.ground.lane)
+    }
+
+    /// What the device is called, and the NUMA node that it is near to.
+    pub(crate) fn place(&self) -> (String, Option<u32>) {
+        (self.function.name().to_owned(), self.function.numa_node())
     }
 
     /// One turn. Whether there was anything to do.
@@ -151,6 +172,7 @@ impl Port {
         if !self.closing.is_open() || !self.watch.is_on() {
             return self.turn_without_controller();
         }
+        self.recorder.begin_turn();
         let taken = self.take_in();
         let ended = self.complete();
         let planned = if self.watch.is_on() { self.plan() } else { 0 };
@@ -165,6 +187,12 @@ impl Port {
             self.publish_counters();
         }
         busy
+    }
+
+    /// How much the device has to do, and what its queue pair has counted.
+    fn publish_counters(&self) {
+        self.recorder.occupied((self.pair.slots() - self.pair.free_slots()) as u64);
+        self.counters.publish(self.pair.counters(), self.pair.anomalies().total());
     }
 
     /// The turn of a port whose engine closes, whose controller was given up, or whose device is another host's: nothing
@@ -182,6 +210,11 @@ impl Port {
     /// Gives the controller the processor.
     pub(super) fn pause(&self) {
         self.function.pause();
+    }
+
+    /// What the device interrupts by, while it is armed.
+    pub(super) fn armed_interrupt(&self) -> Option<&dyn Interrupt> {
+        self.interrupt.as_deref().filter(|_| self.is_armed)
     }
 
     /// Whether nothing is planned, in flight or waiting.
@@ -215,7 +248,8 @@ impl Port {
             self.active.len() as u32 - 1
         });
         state.place.store(place, Ordering::Relaxed);
-        self.active[place as usize] = Some(Active { batch, cursor, share: None, in_flight: 0, in_round: false });
+        self.active[place as usize] =
+            Some(Active { batch, cursor, share: None, in_flight: 0, taken: 0, in_round: false });
         place
     }
 
@@ -224,6 +258,7 @@ impl Port {
             && !active.in_round
         {
             active.in_round = true;
+            active.taken = self.recorder.now(self.watch.clock());
             self.rounds.push(active.batch.priority(), place);
         }
     }
@@ -231,9 +266,10 @@ impl Port {
     /// Reads completions, ends tasks, and lets go of batches that have no more work.
     #[inline]
     pub(super) fn complete(&mut self) -> usize {
-        let Self { pair, ground, active, alone, free_places, special, watch, .. } = self;
+        let Self { pair, ground, active, alone, free_places, special, watch, recorder, segments, .. } = self;
         let mut completions = pair.completions(COMPLETIONS_A_TURN);
         let mut row: Option<Row<'_>> = None;
+        let mut alike = Alike::default();
         for Completion { token, status, .. } in completions.by_ref() {
             if !token.flags.is_empty() {
                 special.push((token, status));
@@ -243,8 +279,10 @@ impl Port {
                 Some(row) if row.is_of(token) => row,
                 other => {
                     if let Some(place) = other.map(|other| other.end(ground.lane)) {
+                        tell_slow(recorder, active, place, segments, watch.name(), ground.lane);
                         leave_if_done(active, ground.lane, place, free_places);
                     }
+                    recorder.now(watch.clock());
                     let Some(Some(entry)) = active.get_mut(token.place as usize) else {
                         row = None;
                         continue;
@@ -252,10 +290,13 @@ impl Port {
                     Row::begin(entry, token.place)
                 }
             };
-            current.command_ended(token, status, watch, alone);
+            alike.add(token, status, recorder);
+            current.command_ended(token, status, watch, alone, recorder);
             row = Some(current);
         }
+        alike.end(recorder);
         if let Some(place) = row.map(|row| row.end(ground.lane)) {
+            tell_slow(recorder, active, place, segments, watch.name(), ground.lane);
             leave_if_done(active, ground.lane, place, free_places);
         }
         let ended = completions.ended();
@@ -327,11 +368,12 @@ impl Port {
         let Some(tail) = self.entry(place).map(|entry| entry.batch.tail()) else { return 0 };
         let mut planned = 0;
         while planned < most {
-            let Self { pair, active, extents, counters, ground, staging, .. } = self;
+            let Self { pair, active, extents, counters, ground, recorder, watch, staging, .. } = self;
             let Some(Some(entry)) = active.get_mut(place as usize) else { return planned };
             let canceled = entry.batch.is_canceled();
             let Active { batch, cursor, share, in_flight, .. } = entry;
             let (mut tasks, mut canceled_tasks) = (batch.walk(), Ends::default());
+            let mut alike = Issued::default();
             while cursor.task < tail && planned < most && pair.free_slots() > 0 {
                 if canceled
                     && cursor.planned == 0
@@ -352,11 +394,20 @@ impl Port {
                     // More commands of it follow: the last one takes the place of the planning (see Task).
                     task.command_issued();
                 }
+                if step.head != alike.head {
+                    alike.end(in_flight, counters, recorder);
+                    alike = Issued::begin(step.head, recorder, watch.clock());
+                }
                 let begin = cursor.planned;
                 *cursor = step.next;
-                *in_flight += u32::from(issue(pair, batch, place, &step, (begin, 0), ground, extents, counters));
+                if issue(pair, batch, place, &step, (begin, 0), alike.key, ground, extents) {
+                    alike.commands += 1;
+                    alike.bytes += step.bytes;
+                    alike.requests += step.tasks - u32::from(begin != 0);
+                }
                 planned += 1;
             }
+            alike.end(in_flight, counters, recorder);
             batch.count_ended(ground.lane, canceled_tasks);
             if cursor.task >= tail || planned >= most || pair.free_slots() == 0 {
                 break;
@@ -386,16 +437,18 @@ impl Port {
             return self.plan_spread_again(part);
         }
         let CommandTasks { place, first: task, planned, attempts, .. } = part;
-        let Self { pair, active, extents, counters, free_places, ground, .. } = self;
+        let Self { pair, active, extents, counters, free_places, ground, recorder, watch, .. } = self;
         let Some(Some(entry)) = active.get_mut(place as usize) else { return Some(0) };
         // It was counted as in flight since its former command ended.
         entry.in_flight -= 1;
         let cursor = Cursor { task, planned };
         match planning::next_command(&mut entry.batch.walk(), cursor, task + 1, true, ground, extents) {
             Some(step) => {
-                let batch = &entry.batch;
-                let issued = issue(pair, batch, place, &step, (planned, attempts), ground, extents, counters);
-                entry.in_flight += u32::from(issued);
+                let mut alike = Issued::begin(step.head, recorder, watch.clock());
+                if issue(pair, &entry.batch, place, &step, (planned, attempts), alike.key, ground, extents) {
+                    (alike.commands, alike.bytes) = (1, step.bytes);
+                }
+                alike.end(&mut entry.in_flight, counters, recorder);
             }
             None => end_part(&entry.batch, ground.lane, task, Outcome::LOST),
         }
@@ -426,31 +479,22 @@ impl Port {
     /// Ends all that has not ended as FAILED, as far as it is this port's: the controller has stopped, or can reach
     /// nothing any more.
     pub(crate) fn abandon(&mut self) {
+        self.abandon_as(self.watch.outcome());
+    }
+
+    /// As [`abandon`](Self::abandon), with what is to be said of the tasks.
+    pub(super) fn abandon_as(&mut self, outcome: Outcome) {
         self.take_in();
-        let (lane, outcome) = (self.ground.lane, self.watch.outcome());
+        let lane = self.ground.lane;
         for share in self.shares.take_all() {
             if let Some(Some(active)) = self.active.get(share.place as usize) {
                 end_share(&active.batch, lane, share.task, outcome);
             }
         }
         for active in self.active.iter_mut().filter_map(Option::take) {
-            let tail = active.batch.tail();
             // The spread task that the cursor is in has a share, which has just ended.
             let unplanned = active.cursor.task + u32::from(active.share.is_some());
-            for index in 0..tail {
-                let Some(task) = active.batch.task(index) else { break };
-                match task.work() {
-                    Work::Transfer(transfer) if transfer.head.lane() == lane && !task.state().0.is_terminal() => {
-                        active.batch.count_ended(lane, Ends::one(task.give_up(outcome)));
-                    }
-                    Work::Spread(spread) if index >= unplanned && spread.lanes.contains(lane) => {
-                        end_share(&active.batch, lane, index, outcome);
-                    }
-                    _ => {}
-                }
-            }
-            active.batch.lane(lane).planned.store(tail, Ordering::Relaxed);
-            active.batch.let_go(lane);
+            give_up(&active.batch, lane, unplanned, outcome);
         }
         self.active.clear();
         self.free_places.clear();
@@ -480,59 +524,10 @@ impl Port {
     pub(super) fn leave_if_done(&mut self, place: u32) {
         leave_if_done(&mut self.active, self.ground.lane, place, &mut self.free_places);
     }
-
-    fn publish_counters(&self) {
-        self.shared_counters.publish(&self.counters, self.pair.counters(), self.pair.anomalies().total());
-    }
 }
 
 impl Active {
     pub(super) fn is_done(&self) -> bool {
         self.in_flight == 0 && !self.in_round
-    }
-}
-
-/// Submits a planned command of transfers. Whether the queue took it; its tasks have ended otherwise.
-// Always: a call with eight arguments costs 20 instructions a command.
-#[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "parts of the port that are borrowed one by one")]
-fn issue(
-    pair: &mut QueuePair<CommandTasks>,
-    batch: &Shared,
-    place: u32,
-    step: &Step,
-    (planned, attempts): (u64, u8),
-    ground: &Ground,
-    extents: &[Extent],
-    counters: &mut LaneCounters,
-) -> bool {
-    let mut token = CommandTasks {
-        planned,
-        place,
-        first: step.first,
-        tasks: step.tasks as u16,
-        attempts,
-        ..CommandTasks::default()
-    };
-    if step.head.opcode() == crate::OpCode::Write && ground.volatile {
-        token.flags = match step.head.durability() {
-            Durability::None => Flags::DIRTIES,
-            Durability::Fua => Flags::default(),
-            Durability::Flush => Flags::WAITS,
-        };
-    }
-    match pair.submit(step.sqe, extents, token) {
-        Ok(_) => {
-            counters.count(step.sqe.nvm_opcode(), step.bytes);
-            true
-        }
-        Err(error) => {
-            // Admission and planning keep to `Limits`, so this is a mistake of ours; the tasks end all the same.
-            debug_assert!(false, "a planned command was refused: {error}");
-            for index in token.indices() {
-                end_part(batch, ground.lane, index, StatusCode::INVALID_FIELD_IN_COMMAND.status().into());
-            }
-            false
-        }
     }
 }

@@ -14,7 +14,7 @@ use tentpeg_driver::queue::{QueuePair, ReachEnded};
 use tentpeg_driver::spec::status::{Status, StatusCode};
 
 use super::CommandTasks;
-use super::ends::{again, end_part};
+use super::ends::{again, end_part, give_up_inbox};
 use super::port::Port;
 use crate::clock::Clock;
 use crate::device::{Held, SharedDevice, lock};
@@ -97,7 +97,19 @@ impl Watch {
         conflict
     }
 
+    /// Its device's clock.
+    #[inline]
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// What its device is called.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     fn taken_over_by(&mut self, by: NewOwner) {
+        tracing::error!(device = self.name, by = %by, "another host has taken the device over");
         self.state = State::TakenOver;
         // It is told once: nothing is issued after that.
         let _ = self.taken_over.set(TakenOver { device: self.name.clone(), by });
@@ -130,8 +142,13 @@ impl Port {
         // Where there is nobody to ask again, memory is out of the device's reach, and each task can be told.
         match seen {
             Seen::Attended(Attended::Fine) => {}
-            Seen::Attended(Attended::Recovered { .. }) => self.recovered(interrupted),
-            Seen::Attended(Attended::Removed { .. }) => {
+            Seen::Attended(Attended::Recovered { how, reason }) => {
+                let commands = interrupted.len();
+                tracing::warn!(device = self.watch.name, %how, reason, commands, "the controller was reset");
+                self.recovered(interrupted);
+            }
+            Seen::Attended(Attended::Removed { how, reason }) => {
+                tracing::error!(device = self.watch.name, %how, reason, "the controller is given up");
                 self.watch.state = State::Removed;
                 self.abandon();
             }
@@ -162,16 +179,17 @@ impl Port {
 
     /// The controller is a new one: these commands of the former one have no completion, and its cache may be lost.
     fn recovered(&mut self, interrupted: Vec<CommandTasks>) {
+        self.recorder.reset();
         let waited = self.durable.interrupted();
         for token in interrupted.into_iter().chain(waited) {
             if !token.flags.is_empty() {
                 self.special_ended(token, None);
                 continue;
             }
-            let Self { active, alone, ground, .. } = self;
+            let Self { active, alone, ground, recorder, .. } = self;
             let Some(Some(entry)) = active.get_mut(token.place as usize) else { continue };
             entry.in_flight -= 1;
-            if !again(&mut entry.in_flight, token, None, alone) {
+            if !again(&mut entry.in_flight, token, None, alone, recorder) {
                 for index in token.indices() {
                     end_part(&entry.batch, ground.lane, index, StatusCode::COMMAND_ABORTED_BY_HOST.status().into());
                 }
@@ -238,12 +256,23 @@ fn has_its_namespace(device: &mut Held) -> Result<bool, ControllerError> {
 
 impl Drop for Port {
     /// A port that was given back has nothing left. One that was not, a caller's or that of a thread that panicked,
-    /// takes the controller with it: its tasks may end only when no device touches their memory (invariant 7).
+    /// takes the controller with it where it has work: its tasks may end only when no device touches their memory (invariant
+    /// 7). What is submitted to it later is given up by whoever submits it.
     fn drop(&mut self) {
         self.take_in();
-        if self.is_idle() {
-            return self.inquiries.close();
+        if !self.is_idle() {
+            self.end_all();
         }
+        self.inquiries.close();
+        self.bell.leave();
+        give_up_inbox(&self.inbox, self.ground.lane, &self.bell);
+    }
+}
+
+impl Port {
+    /// Ends everything, with the reach of the controller.
+    fn end_all(&mut self) {
+        let outcome = if self.closing.is_open() { Outcome::NO_LANE } else { self.watch.outcome() };
         match &mut *lock(&self.watch.device) {
             Some(device) => {
                 let ended = device.controller.stop_reach();
@@ -256,8 +285,7 @@ impl Drop for Port {
                 }
             }
         }
-        self.abandon();
-        self.inquiries.close();
+        self.abandon_as(outcome);
     }
 }
 

@@ -4,13 +4,13 @@ use tentpeg_driver::queue::IoCommand;
 use tentpeg_driver::spec::command::Sqe;
 use tentpeg_driver::spec::status::{Status, StatusCode};
 
-use super::ends::{again, end_part, end_share};
+use super::ends::{again, end_part, end_share, tell_slow_of};
 use super::port::{Active, Port};
 use super::{ATTEMPTS, CommandTasks, Flags};
 use crate::planning::spread::{self, Part};
 use crate::planning::{Cursor, Ground};
 use crate::segment::Durability;
-use crate::task::{Operation, Outcome, Spread, Work};
+use crate::task::{Operation, Outcome, Spread, Task, Work};
 
 /// What became of the planning of a part.
 enum Planned {
@@ -216,10 +216,12 @@ impl Port {
     }
 
     /// Submits a command whose memory is in `extents`. Whether the queue took it; its resource is given back otherwise.
-    fn submit_special(&mut self, sqe: Sqe, token: CommandTasks, bytes: u64) -> bool {
+    fn submit_special(&mut self, sqe: Sqe, mut token: CommandTasks, bytes: u64) -> bool {
+        let counted = self.count_special(&mut token);
         match self.pair.submit(sqe, &self.extents, token) {
             Ok(_) => {
-                self.counters.count(sqe.nvm_opcode(), bytes);
+                self.counters.count(sqe.nvm_opcode(), 1, bytes);
+                self.recorder.issued(token.key, counted, 1, bytes);
                 if let Some(Some(entry)) = self.active.get(token.place as usize)
                     && token.flags.has(Flags::SPREAD)
                     && let Some(task) = entry.batch.task(token.first)
@@ -237,6 +239,21 @@ impl Port {
         }
     }
 
+    /// Says when a command is issued and where it is counted. How many requests are counted with it: that of a task whose
+    /// first command it is, on the first of the task's devices.
+    fn count_special(&mut self, token: &mut CommandTasks) -> u64 {
+        let Self { active, recorder, watch, ground, .. } = self;
+        let entry = if token.flags.has(Flags::SERVES) { None } else { active.get(token.place as usize) };
+        let work = entry.and_then(Option::as_ref).and_then(|entry| entry.batch.task(token.first)).map(Task::work);
+        let Some(Work::Spread(spread)) = work else {
+            token.key = recorder.key_of_own(watch.clock());
+            return 0;
+        };
+        token.key = recorder.key(watch.clock(), spread.head.segment(), spread.head.operation().into());
+        let begins = token.planned == 0 || token.flags.has(Flags::FLUSHES);
+        u64::from(begins && token.attempts == 0 && spread.lanes.iter().next() == Some(ground.lane))
+    }
+
     /// Deals with commands that have ended and are more than a transfer's.
     #[cold]
     pub(super) fn complete_special(&mut self) {
@@ -247,8 +264,25 @@ impl Port {
         self.special = ended;
     }
 
+    /// Counts how long a command took, and tells of a slow one, which has not left its batch yet.
+    fn time_special(&mut self, token: CommandTasks, status: Status) {
+        let Self { recorder, watch, active, segments, ground, .. } = self;
+        recorder.now(watch.clock());
+        recorder.ended(token.key, 1);
+        if recorder.is_slow(token.key)
+            && let Some(Some(entry)) = active.get(token.place as usize)
+            && !token.flags.has(Flags::SERVES)
+        {
+            recorder.keep_slow(token, status);
+            tell_slow_of(recorder, entry, token.place, segments, watch.name(), ground.lane);
+        }
+    }
+
     /// A command has ended with this status, or `None` where it was interrupted.
     pub(super) fn special_ended(&mut self, token: CommandTasks, status: Option<Status>) {
+        if let Some(status) = status {
+            self.time_special(token, status);
+        }
         if token.flags.has(Flags::SERVES) {
             return self.flush_ended(token, status);
         }
@@ -257,10 +291,10 @@ impl Port {
         let token = self.give_back(token);
         if !succeeded {
             let conflict = status.is_some_and(|status| self.watch.sees_conflict(status));
-            let Self { active, alone, .. } = self;
+            let Self { active, alone, recorder, .. } = self;
             let Some(Some(entry)) = active.get_mut(token.place as usize) else { return };
             entry.in_flight -= 1;
-            if !conflict && again(&mut entry.in_flight, token, status, alone) {
+            if !conflict && again(&mut entry.in_flight, token, status, alone, recorder) {
                 return;
             }
             entry.in_flight += 1;

@@ -1,6 +1,7 @@
 //! Engines on a stepped model: everything in one thread, turn by turn.
 
 mod data;
+mod departure;
 mod failures;
 mod in_place;
 mod life;
@@ -8,7 +9,9 @@ mod order;
 mod priorities;
 mod recovery;
 mod segments;
+mod sleep;
 mod staging;
+mod statistics;
 mod unregister;
 
 use std::path::Path;

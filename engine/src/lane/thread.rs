@@ -1,35 +1,98 @@
 //! A lane with a thread of its own.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::{io, thread};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
-use super::Lane;
+use super::bell::Alarm;
+use super::cpus::{self, CpuList};
+use super::sleep::{Sleeps, Woken};
+use super::{Lane, LaneError, LaneIdle};
+use crate::OpenError;
 
 /// The thread that turns a lane, and gives it back when it is stopped.
 pub(crate) struct LaneThread {
     stop: Arc<AtomicBool>,
+    alarm: Arc<Alarm>,
+    sleeps: Arc<Sleeps>,
+    cpus: Option<CpuList>,
     thread: JoinHandle<Lane>,
 }
 
 impl LaneThread {
-    pub(crate) fn start(mut lane: Lane) -> io::Result<Self> {
+    /// Starts a thread for `lane`, which `alarm` wakes, on `cpus`.
+    ///
+    /// # Errors
+    /// [`OpenError::Thread`], or [`OpenError::Lane`] where the kernel does not let it run there.
+    pub(crate) fn start(
+        lane: Lane,
+        idle: LaneIdle,
+        alarm: Arc<Alarm>,
+        cpus: Option<CpuList>,
+    ) -> Result<Self, OpenError> {
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = thread::Builder::new().name("tentpeg-lane".to_owned()).spawn(move || {
-            // An empty turn gives the processor away (see Function::pause).
-            while !stopped.load(Ordering::Relaxed) {
-                lane.turn();
-            }
-            lane
-        })?;
-        Ok(Self { stop, thread })
+        let (pinned, begun) = mpsc::sync_channel(1);
+        let sleeps = Arc::new(Sleeps::default());
+        tracing::debug!(cpus = cpus.as_ref().map(tracing::field::display), ?idle, "a lane starts");
+        let pinned_to = cpus.clone();
+        let thread = {
+            let (stop, alarm, sleeps) = (Arc::clone(&stop), Arc::clone(&alarm), Arc::clone(&sleeps));
+            thread::Builder::new().name("tentpeg-lane".to_owned()).spawn(move || {
+                let result = pinned_to.map_or(Ok(()), |cpus| cpus::pin(&cpus));
+                let runs = result.is_ok();
+                // Who started it waits for this.
+                let _ = pinned.send(result);
+                if runs { run(lane, idle, &alarm, &stop, &sleeps) } else { lane }
+            })
+        };
+        let thread = thread.map_err(OpenError::Thread)?;
+        match begun.recv() {
+            Ok(Err(error)) => Err(LaneError::Kernel(error).into()),
+            // A thread that has ended without a word has panicked; whoever stops it learns of that.
+            Ok(Ok(())) | Err(_) => Ok(Self { stop, alarm, sleeps, cpus, thread }),
+        }
+    }
+
+    /// The processors that it is pinned to, where it is.
+    pub(crate) fn cpus(&self) -> Option<&CpuList> {
+        self.cpus.as_ref()
+    }
+
+    /// How it has slept.
+    pub(crate) fn sleeps(&self) -> &Sleeps {
+        &self.sleeps
     }
 
     /// Ends the thread after its turn. `None` when it panicked.
     pub(crate) fn stop(self) -> Option<Lane> {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Release);
+        // Sounded whether it sleeps or not: one that is about to sleep finds it.
+        self.alarm.sound();
         self.thread.join().ok()
     }
+}
+
+/// Turns the lane until it is stopped.
+fn run(mut lane: Lane, idle: LaneIdle, alarm: &Alarm, stop: &AtomicBool, sleeps: &Sleeps) -> Lane {
+    let stopped = || stop.load(Ordering::Acquire);
+    // Since when it has looked in vain.
+    let mut since: Option<Instant> = None;
+    while !stopped() {
+        // An empty turn gives the processor away (see Function::pause).
+        if lane.turn() {
+            since = None;
+            continue;
+        }
+        let LaneIdle::Sleep { after } = idle else { continue };
+        if since.get_or_insert_with(Instant::now).elapsed() < after {
+            continue;
+        }
+        let woken = lane.sleep(alarm, sleeps, stopped);
+        sleeps.end(woken);
+        if woken == Woken::Never {
+            since = None;
+        }
+    }
+    lane
 }

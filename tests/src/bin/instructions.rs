@@ -9,9 +9,10 @@
 //! load.
 
 use std::error::Error;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use tentpeg_tests::instructions::{FIGURES, Figures, run_workload};
+use tentpeg_tests::instructions::{FIGURES, Figures, run_workload, thread_of};
 
 /// How much a figure may rise over the committed one.
 const TOLERANCE: f64 = 1.05;
@@ -48,7 +49,7 @@ fn check() -> Result<(), Box<dyn Error>> {
         let Some(before) = committed.instructions.get(name) else {
             return Err(format!("{name} is not among the committed figures: run with --write").into());
         };
-        println!("{name:<40} {count:>8.1}  committed {before:>8.1}");
+        println!("{name:<56} {count:>8.1}  committed {before:>8.1}");
         if *count > before * TOLERANCE {
             risen.push(name.as_str());
         }
@@ -59,21 +60,31 @@ fn check() -> Result<(), Box<dyn Error>> {
 fn measure_all() -> Result<Figures, Box<dyn Error>> {
     let mut figures = Figures { rustc: rustc_version()?, ..Figures::default() };
     for figure in FIGURES {
-        let (count, operations, _) = measure(figure)?;
+        let Measured { count, operations, .. } = measure(figure)?;
         let each = count as f64 / operations as f64;
-        eprintln!("{figure:<40} {each:>8.1} instructions");
+        eprintln!("{figure:<56} {each:>8.1} instructions");
         figures.instructions.insert((*figure).to_owned(), (each * 10.0).round() / 10.0);
     }
     Ok(figures)
 }
 
-/// Runs a workload under callgrind: instructions counted, operations, and the output file's folder.
-fn measure(figure: &str) -> Result<(u64, u64, tempfile::TempDir), Box<dyn Error>> {
+/// What callgrind has counted.
+struct Measured {
+    count: u64,
+    operations: u64,
+    /// What it has written of the thread that counts.
+    file: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+/// Runs a workload under callgrind.
+fn measure(figure: &str) -> Result<Measured, Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
-    let file = folder.path().join("callgrind.out");
+    let mut file = folder.path().join("callgrind.out");
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--collect-atstart=no", "--toggle-collect=*measured_*"])
         .arg(format!("--callgrind-out-file={}", file.display()))
+        .arg(format!("--separate-threads={}", if thread_of(figure).is_some() { "yes" } else { "no" }))
         .arg(std::env::current_exe()?)
         .args(["--workload", figure])
         .output()
@@ -82,20 +93,20 @@ fn measure(figure: &str) -> Result<(u64, u64, tempfile::TempDir), Box<dyn Error>
         return Err(format!("{figure}: {}", String::from_utf8_lossy(&output.stderr)).into());
     }
     let operations = String::from_utf8(output.stdout)?.trim().parse()?;
+    if let Some(thread) = thread_of(figure) {
+        file.set_extension(format!("out-{thread:02}"));
+    }
     let text = std::fs::read_to_string(&file)?;
     let totals = text.lines().find_map(|line| line.strip_prefix("totals: "));
     let count = totals.ok_or("callgrind wrote no totals")?.trim().parse()?;
-    Ok((count, operations, folder))
+    Ok(Measured { count, operations, file, _folder: folder })
 }
 
 /// Prints callgrind's own list of functions.
 fn functions(figure: &str) -> Result<(), Box<dyn Error>> {
-    let (count, operations, folder) = measure(figure)?;
+    let Measured { count, operations, file, _folder } = measure(figure)?;
     println!("{figure}: {count} instructions for {operations} operations");
-    let status = Command::new("callgrind_annotate")
-        .args(["--auto=no", "--show-percs=yes"])
-        .arg(folder.path().join("callgrind.out"))
-        .status()?;
+    let status = Command::new("callgrind_annotate").args(["--auto=no", "--show-percs=yes"]).arg(file).status()?;
     if status.success() { Ok(()) } else { Err("callgrind_annotate failed".into()) }
 }
 

@@ -29,10 +29,10 @@ const BAR: Duration = Duration::from_millis(100);
 
 /// What a measurement works with.
 pub struct Rig<'a> {
-    /// The device.
+    /// The devices.
     pub engine: &'a Engine,
-    /// What of it is measured.
-    pub segment: &'a Segment,
+    /// What of them is measured.
+    pub segments: Vec<&'a Segment>,
     /// Its lane, when this thread turns it.
     pub lane: Option<Lane>,
     /// Memory for every request in flight.
@@ -124,7 +124,7 @@ pub fn run(rig: &mut Rig<'_>, plan: &Plan, workload: Workload) -> Result<Measure
 struct Run<'a> {
     plan: &'a Plan,
     workload: Workload,
-    target_id: SegmentId,
+    targets: Vec<SegmentId>,
     /// In the order of their submits.
     in_flight: VecDeque<Group>,
     spare: Vec<Spare>,
@@ -146,7 +146,7 @@ impl<'a> Run<'a> {
         Self {
             plan,
             workload,
-            target_id: rig.segment.id,
+            targets: rig.segments.iter().map(|segment| segment.id).collect(),
             in_flight: VecDeque::with_capacity(plan.groups() as usize),
             spare: (0..plan.groups()).map(spare).collect(),
             submitted: 0,
@@ -220,9 +220,9 @@ impl<'a> Run<'a> {
             let Some(Spare { source, mut requests }) = self.spare.pop() else { return Ok(any) };
             requests.clear();
             for place in 0..size {
-                let Transfer { opcode, offset, length } = self.workload.next_transfer();
-                let source = source + place * self.plan.block;
-                requests.push(Request { opcode, source, target_id: self.target_id, target_offset: offset, length });
+                let Transfer { opcode, target, offset, length } = self.workload.next_transfer();
+                let (source, target_id) = (source + place * self.plan.block, self.targets[target]);
+                requests.push(Request { opcode, source, target_id, target_offset: offset, length });
             }
             let batch = engine.allocate_batch(size as u32)?;
             let submitted = Instant::now();

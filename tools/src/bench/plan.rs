@@ -1,12 +1,12 @@
-//! What a bench will do: the user's wishes, checked against the device before anything is moved.
+//! What a bench will do: the user's wishes, checked against the devices before anything is moved.
 
 use std::time::Duration;
 
 use tentpeg_engine::{ByteSize, EngineConfig};
 use thiserror::Error;
 
-use super::{BenchArgs, Mode, Pattern, name_of};
-use crate::device::{Geometry, is_in_memory};
+use super::{BenchArgs, LaneOf, Mode, Pattern, name_of};
+use crate::device::Geometry;
 use crate::memory_budget::{Available, Bound};
 use crate::report::{Row, Value};
 use crate::units::Time;
@@ -40,8 +40,8 @@ pub struct Plan {
     pub read_percent: u8,
     /// Bytes of a request, a multiple of the device's block.
     pub block: u64,
-    /// Bytes of the device, at least one block.
-    pub capacity: u64,
+    /// Bytes of each device, at least one block.
+    pub capacities: Vec<u64>,
     /// Requests in flight, at least 1.
     pub depth: u32,
     /// Requests of a submit, 1 to the depth.
@@ -91,6 +91,9 @@ pub enum PlanError {
     /// A share above all.
     #[error("--read-percent {0}: of 100 requests, 0 to 100 read")]
     ReadPercent(u8),
+    /// Threads for a lane that has none.
+    #[error("{0} is for lanes with threads: leave it away, or --lane caller")]
+    CallerDriven(&'static str),
     /// A share of nothing.
     #[error("--read-percent is for --mode mixed: leave it away, or ask for that mode")]
     NotMixed,
@@ -112,17 +115,19 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// What `args` ask of a device.
+    /// What `args` ask of devices, one or more.
     ///
     /// # Errors
     /// [`PlanError`]: the first thing that is wrong.
-    pub fn new(args: &BenchArgs, device: Geometry) -> Result<Self, PlanError> {
+    pub fn new(args: &BenchArgs, devices: &[Geometry]) -> Result<Self, PlanError> {
         let ByteSize(block) = args.block;
-        if block == 0 || !block.is_multiple_of(device.block) {
-            return Err(PlanError::Block { asked: block, block: device.block });
-        }
-        if block > device.capacity {
-            return Err(PlanError::Capacity { asked: block, capacity: device.capacity });
+        for device in devices {
+            if block == 0 || !block.is_multiple_of(device.block) {
+                return Err(PlanError::Block { asked: block, block: device.block });
+            }
+            if block > device.capacity {
+                return Err(PlanError::Capacity { asked: block, capacity: device.capacity });
+            }
         }
         if !(1..=MAX_DEPTH).contains(&args.depth) {
             return Err(PlanError::Depth(args.depth));
@@ -150,7 +155,7 @@ impl Plan {
             mode: args.mode,
             read_percent,
             block,
-            capacity: device.capacity,
+            capacities: devices.iter().map(|device| device.capacity).collect(),
             depth: args.depth,
             batch,
             end,
@@ -158,13 +163,13 @@ impl Plan {
         })
     }
 
-    /// The plan that writes each block of the device once, with the same memory where that is enough for one large request.
+    /// The plan that writes each block of the devices once, with the same memory where that is enough for one large request.
     pub fn fill(&self) -> Self {
         let memory = self.memory_bytes() as u64;
         // A multiple of the device's block like each that a request can have, as both are powers of two where it is larger.
         let block = if memory >= 2 * FILL_BLOCK && FILL_BLOCK > self.block { FILL_BLOCK } else { self.block };
         let depth = u32::try_from(memory / block).unwrap_or(MAX_DEPTH).clamp(2, 64) / 2;
-        let requests = self.capacity.div_ceil(block);
+        let requests = self.capacities.iter().map(|capacity| capacity.div_ceil(block)).sum();
         Self {
             pattern: Pattern::Sequential,
             mode: Mode::Write,
@@ -188,18 +193,18 @@ impl Plan {
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 
-    /// Whether there is memory for it: for requests in flight, and for what is written when `uri` keeps that in memory.
+    /// Whether there is memory for it: for requests in flight, and for what is written to the devices that keep their bytes
+    /// there, `in_memory` of them.
     ///
     /// # Errors
     /// [`PlanError::Memory`].
-    pub fn fits(&self, uri: &str, fill: bool, available: &Available) -> Result<(), PlanError> {
+    pub fn fits(&self, in_memory: u64, fill: bool, available: &Available) -> Result<(), PlanError> {
         let in_flight = self.memory_bytes() as u64;
-        let written = match (is_in_memory(uri), fill, self.end) {
-            (false, ..) => 0,
-            (true, true, _) => self.capacity,
-            (true, false, _) if !self.writes() => 0,
-            (true, false, End::Requests(requests)) => requests.saturating_mul(self.block).min(self.capacity),
-            (true, false, End::Time(_)) => self.capacity,
+        let written = match (fill, self.end) {
+            (true, _) => in_memory,
+            (false, _) if !self.writes() => 0,
+            (false, End::Requests(requests)) => requests.saturating_mul(self.block).min(in_memory),
+            (false, End::Time(_)) => in_memory,
         };
         let needed = in_flight.saturating_add(written);
         if needed > available.usable() {
@@ -238,13 +243,19 @@ impl Plan {
     }
 }
 
-/// An engine with queues and batches for what is asked; wrong wishes are found by [`Plan::new`].
-pub fn engine_config(args: &BenchArgs) -> EngineConfig {
+/// An engine with queues, batches and lanes for what is asked; what the devices decide is found by [`Plan::new`].
+///
+/// # Errors
+/// [`PlanError::CallerDriven`].
+pub fn engine_config(args: &BenchArgs) -> Result<EngineConfig, PlanError> {
+    if let (LaneOf::Caller, Some(option)) = (args.lane, args.lanes.given()) {
+        return Err(PlanError::CallerDriven(option));
+    }
     let defaults = EngineConfig::default();
     let depth = args.depth.min(MAX_DEPTH);
-    EngineConfig {
+    Ok(args.lanes.configure(EngineConfig {
         queue_entries: defaults.queue_entries.max(depth + 1),
         max_batches: defaults.max_batches.max(depth as usize + 16),
         ..defaults
-    }
+    }))
 }

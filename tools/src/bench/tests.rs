@@ -23,7 +23,7 @@ fn args(words: &str) -> BenchArgs {
 const DEVICE: Geometry = Geometry { block: 512, capacity: 1 << 20 };
 
 fn plan(words: &str) -> Result<Plan, PlanError> {
-    Plan::new(&args(words), DEVICE)
+    Plan::new(&args(words), &[DEVICE])
 }
 
 fn report(words: &str) -> Report {
@@ -45,7 +45,7 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
         assert_eq!(plan(words).unwrap_err().to_string(), message, "{words}");
     }
     // What no command line gives.
-    let message = |args: BenchArgs| Plan::new(&args, DEVICE).unwrap_err().to_string();
+    let message = |args: BenchArgs| Plan::new(&args, &[DEVICE]).unwrap_err().to_string();
     let all = args("--mode mixed");
     assert_eq!(message(BenchArgs { depth: 0, ..all.clone() }), "--depth 0: 1 to 65536 requests can be in flight");
     assert_eq!(message(BenchArgs { requests: Some(0), ..all.clone() }), "--requests 0: make 1 request at least");
@@ -71,12 +71,12 @@ fn what_is_not_said_has_a_default() {
 fn more_memory_than_there_is_is_refused() {
     // All but the headroom of 64 MiB can be used.
     let available = Available { bytes: (64 << 20) + (1 << 20), bound: Bound::MemAvailable };
-    let fits = |words: &str, uri: &str, fill| plan(words).unwrap().fits(uri, fill, &available);
-    fits("--depth 4", "model:", false).unwrap();
-    fits("--depth 4", "model:path=x", true).unwrap();
-    fits("--mode write --requests 200 --depth 4", "model:", false).unwrap();
+    let fits = |words: &str, in_memory, fill| plan(words).unwrap().fits(in_memory, fill, &available);
+    fits("--depth 4", DEVICE.capacity, false).unwrap();
+    fits("--depth 4", 0, true).unwrap();
+    fits("--mode write --requests 200 --depth 4", DEVICE.capacity, false).unwrap();
     for (words, fill) in [("--depth 256", false), ("--mode write --depth 4", false), ("--depth 4", true)] {
-        let message = fits(words, "model:", fill).unwrap_err().to_string();
+        let message = fits(words, DEVICE.capacity, fill).unwrap_err().to_string();
         assert!(message.contains("but 1.00 MiB (1,048,576 B) can be used, by MemAvailable"), "{words}: {message}");
     }
 }
@@ -91,6 +91,8 @@ fn each_request_asked_for_is_made_and_counted_on_both_sides() {
         "model:size=8MiB --requests 500 --lane caller --pattern sequential --mode mixed --read-percent 40",
         "model:size=8MiB,store=null --requests 1000",
         "model:size=1MiB,lba=512 --requests 64 --block 512 --depth 2 --fill --lane caller",
+        "model:size=1MiB model:size=3MiB --device model:size=2MiB,lba=512 --requests 1000 --mode mixed --lanes 2",
+        "model:size=1MiB model:size=1MiB --requests 300 --fill --pattern sequential --lane caller",
     ] {
         let args = args(words);
         let report = report(words);
@@ -103,6 +105,71 @@ fn each_request_asked_for_is_made_and_counted_on_both_sides() {
         assert_eq!(report.latency.unwrap().count, requests, "{words}");
         assert!(report.set_up.is_some() && !report.elapsed.is_zero() && !report.interrupted);
     }
+}
+
+#[test]
+fn lanes_and_devices_that_do_not_go_together_are_told_with_what_does() {
+    for (words, message) in [
+        ("--lane caller --lanes 1", "--lanes is for lanes with threads: leave it away, or --lane caller"),
+        ("--lanes 2", "2 lanes for 1 devices: a device has one lane, so ask for 1 to 1"),
+        (
+            "model:size=1MiB model:size=1MiB --lanes 3",
+            "3 lanes for 2 devices: a device has one lane, so ask for 1 to 2",
+        ),
+        (
+            "model:size=1MiB model:size=4KiB --block 8KiB",
+            "--block 8KiB: the device has 4KiB, so a request has that at most",
+        ),
+        (
+            "model:size=1MiB model:size=1MiB --segment whole",
+            "there is no segment 'whole': there is 'whole-0', 'whole-1'",
+        ),
+        (
+            "model:size=1MiB --with model:size=1MiB",
+            "model:size=1MiB,lba=4096,store=memory,mdts=9,queues=64 has several segments: add --segment with one of \
+             'whole-0', 'whole-1'",
+        ),
+    ] {
+        let error = run(&args(words), &Interrupt::default()).unwrap_err().to_string();
+        assert_eq!(error, message, "{words}");
+    }
+    let one = "model:size=1MiB model:size=1MiB --segment whole-1 --requests 10";
+    assert_eq!(report(one).plots.segment, "whole-1");
+}
+
+#[test]
+fn requests_are_spread_over_all_devices() {
+    let uris = ["model:size=2MiB", "model:size=1MiB", "model:size=1MiB"];
+    for lanes in [1, 2, 3] {
+        let config = EngineConfig {
+            lanes: LaneArgs { lanes: Some(lanes), ..LaneArgs::default() }.options(),
+            ..EngineConfig::default()
+        };
+        let (engine, _) = Engine::open_devices(uris, OpenOptions { config, ..OpenOptions::default() }).unwrap();
+        let segments = SegmentArgs::default().all_of(&engine).unwrap();
+        let plan = args("--requests 1024 --pattern sequential --batch 7");
+        let plan = Plan::new(&plan, &segments.iter().map(|segment| Geometry::of(segment)).collect::<Vec<_>>()).unwrap();
+        let memory = engine.allocate_memory(plan.memory_bytes()).unwrap();
+        let interrupt = Interrupt::default();
+        let mut rig = Rig { engine: &engine, segments, lane: None, memory: &memory, interrupt: &interrupt };
+        let measured = measure::run(&mut rig, &plan, Workload::new(&plan)).unwrap();
+        assert_eq!((measured.reads, measured.errors.count()), (1024, 0));
+        let bytes: Vec<_> = engine.devices().map(|device| device.model_counters().unwrap().read_bytes).collect();
+        assert_eq!(bytes, [2 << 20, 1 << 20, 1 << 20], "each block once");
+    }
+}
+
+#[test]
+fn files_of_a_run_that_came_to_nothing_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let uri = |name: &str| format!("model:path={},size=1MiB", folder.path().join(name).display());
+    let words = format!("{} {} model:size=4KiB --block 8KiB", uri("one"), uri("two"));
+    assert!(run(&args(&words), &Interrupt::default()).is_err());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    report(&format!("{} {} --requests 10", uri("one"), uri("two")));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    let message = run(&args(&format!("{0} {0}", uri("one"))), &Interrupt::default()).unwrap_err().to_string();
+    assert!(message.contains("once more, or a copy of it"), "{message}");
 }
 
 #[test]
@@ -133,11 +200,16 @@ fn an_interrupt_ends_it_with_what_there_is() {
 fn requests_that_fail_are_errors_and_end_it() {
     let engine = Engine::open("model:size=1MiB", EngineConfig::default()).unwrap();
     // A device that is larger than the real one, so that what lies behind its end is refused.
-    let plan = Plan::new(&args("--requests 10000 --depth 4"), Geometry { block: 4096, capacity: 1 << 30 }).unwrap();
+    let plan = Plan::new(&args("--requests 10000 --depth 4"), &[Geometry { block: 4096, capacity: 1 << 30 }]).unwrap();
     let memory = engine.allocate_memory(plan.memory_bytes()).unwrap();
     let interrupt = Interrupt::default();
-    let mut rig =
-        Rig { engine: &engine, segment: &engine.segments()[0], lane: None, memory: &memory, interrupt: &interrupt };
+    let mut rig = Rig {
+        engine: &engine,
+        segments: vec![&engine.segments()[0]],
+        lane: None,
+        memory: &memory,
+        interrupt: &interrupt,
+    };
     let measured = measure::run(&mut rig, &plan, Workload::new(&plan)).unwrap();
     assert!(measured.errors.count() > 0 && measured.reads + measured.errors.count() < 10_000);
     assert!(measured.errors.messages()[0].contains("is INVALID"), "{:?}", measured.errors);
@@ -171,7 +243,7 @@ fn what_is_wrong_creates_no_file() {
 
 #[test]
 fn a_sequence_visits_each_block_and_starts_again() {
-    let plan = Plan { capacity: 10_240, ..plan("--pattern sequential --mode write").unwrap() };
+    let plan = Plan { capacities: vec![10_240], ..plan("--pattern sequential --mode write").unwrap() };
     let mut workload = Workload::new(&plan);
     let transfers: Vec<_> = (0..4).map(|_| workload.next_transfer()).collect();
     let places: Vec<_> = transfers.iter().map(|transfer| (transfer.offset, transfer.length)).collect();
@@ -201,7 +273,7 @@ proptest! {
         let (block, capacity) = (blocks * 512, (blocks + more) * 512);
         let words = format!("--block {block} --depth {depth} --batch {} --seed {seed}", batch.min(depth));
         let pattern = if random { Pattern::Random } else { Pattern::Sequential };
-        let plan = Plan { pattern, ..Plan::new(&args(&words), Geometry { block: 512, capacity }).unwrap() };
+        let plan = Plan { pattern, ..Plan::new(&args(&words), &[Geometry { block: 512, capacity }]).unwrap() };
         for plan in [plan.clone(), plan.fill()] {
             prop_assert!(plan.memory_bytes() as u64 >= u64::from(plan.depth) * plan.block);
             prop_assert!((1..=plan.depth).contains(&plan.batch));

@@ -6,6 +6,7 @@ use tentpeg_engine::OpCode;
 
 use super::Pattern;
 use super::plan::Plan;
+use crate::rotation::Rotation;
 
 /// Requests without end. The same plan gives the same ones.
 #[derive(Clone, Debug)]
@@ -14,9 +15,9 @@ pub struct Workload {
     pattern: Pattern,
     read_percent: u8,
     block: u64,
-    capacity: u64,
-    /// Places for a request; the last one may be a part of a block.
-    places: u64,
+    capacities: Vec<u64>,
+    /// Places for a request; the last one of each device may be a part of a block.
+    rotation: Rotation,
     next: u64,
 }
 
@@ -25,6 +26,8 @@ pub struct Workload {
 pub struct Transfer {
     /// Which way the bytes go.
     pub opcode: OpCode,
+    /// Which of the devices.
+    pub target: usize,
     /// Where, in bytes.
     pub offset: u64,
     /// How many bytes.
@@ -32,19 +35,20 @@ pub struct Transfer {
 }
 
 impl Workload {
-    /// The requests of `plan`. What is left at the device's end and less than a block is used in sequence only.
+    /// The requests of `plan`: a sequence goes to each device in turn. What is left at a device's end and less than a block is used
+    /// in sequence only.
     pub fn new(plan: &Plan) -> Self {
-        let places = match plan.pattern {
-            Pattern::Random => plan.capacity / plan.block,
-            Pattern::Sequential => plan.capacity.div_ceil(plan.block),
+        let places = |capacity: &u64| match plan.pattern {
+            Pattern::Random => capacity / plan.block,
+            Pattern::Sequential => capacity.div_ceil(plan.block),
         };
         Self {
             rng: Xoshiro256PlusPlus::seed_from_u64(plan.seed),
             pattern: plan.pattern,
             read_percent: plan.read_percent,
             block: plan.block,
-            capacity: plan.capacity,
-            places,
+            capacities: plan.capacities.clone(),
+            rotation: Rotation::new(&plan.capacities.iter().map(places).collect::<Vec<_>>()),
             next: 0,
         }
     }
@@ -53,10 +57,10 @@ impl Workload {
     #[inline]
     pub fn next_transfer(&mut self) -> Transfer {
         let place = match self.pattern {
-            Pattern::Random => self.below(self.places),
+            Pattern::Random => self.below(self.rotation.places()),
             Pattern::Sequential => {
                 let place = self.next;
-                self.next = if place + 1 == self.places { 0 } else { place + 1 };
+                self.next = if place + 1 == self.rotation.places() { 0 } else { place + 1 };
                 place
             }
         };
@@ -66,8 +70,9 @@ impl Workload {
             percent => self.below(100) < u64::from(percent),
         };
         let opcode = if reads { OpCode::Read } else { OpCode::Write };
+        let (target, place) = self.rotation.place(place);
         let offset = place * self.block;
-        Transfer { opcode, offset, length: self.block.min(self.capacity - offset) }
+        Transfer { opcode, target, offset, length: self.block.min(self.capacities[target] - offset) }
     }
 
     /// A number below `bound`, each equally likely (to within `bound` in 2^64).

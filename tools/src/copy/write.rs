@@ -10,7 +10,7 @@ use super::input::{Input, Reading};
 use super::window::{WINDOW_BYTES, Window};
 use super::{Copied, CopyError, Range, close, config, summary};
 use crate::both_sides::{BothSides, Start};
-use crate::device::{self, Geometry, NewFile, NodeArgs, SegmentArgs};
+use crate::device::{self, Geometry, NewFiles, NodeArgs, SegmentArgs};
 use crate::interrupt::Interrupt;
 use crate::memory_budget::Available;
 use crate::progress;
@@ -59,25 +59,23 @@ pub fn run(args: &WriteArgs, interrupt: &Interrupt) -> Result<Copied, CopyError>
     }
     let options = OpenOptions { config: config(), ..args.node.options() };
     let (engine, _) = Engine::open_devices(args.segment.devices(&args.device), options)?;
-    let new = NewFile::of(&engine);
+    let new = NewFiles::of(&engine);
     match to_device(args, engine, input, length, interrupt) {
         Ok(copied) if !copied.report.interrupted => Ok(copied),
         Ok(mut copied) => {
             match new.remove() {
                 Ok(None) => {}
-                Ok(Some(path)) => {
-                    copied.summary += &format!("; {}, which was created for it, is removed again", path.display());
-                }
+                Ok(Some(files)) => copied.summary += &format!("; {files}, which was created for it, is removed again"),
                 Err(left) => copied.summary += &format!("; {left}"),
             }
             Ok(copied)
         }
         Err(cause) => Err(match new.remove() {
             Ok(None) => cause,
-            Ok(Some(path)) => {
+            Ok(Some(files)) => {
                 // What was written in part is gone.
                 let cause = if let CopyError::Partial { cause, .. } = cause { cause } else { Box::new(cause) };
-                CopyError::Undone { cause, path }
+                CopyError::Undone { cause, files }
             }
             Err(left) => CopyError::NotUndone { cause: Box::new(cause), left },
         }),

@@ -3,13 +3,14 @@
 //! Nothing is written, created or allocated until everything that can be checked has been: the sizes, the whole trace, the room that a
 //! device to be created will have, and the memory that store and pool will take.
 
+use std::collections::BTreeSet;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
 use indicatif::ProgressBar;
-use tentpeg_engine::{ByteSize, DeviceUri, Engine, EngineConfig, OpenError, OpenOptions, Segment, StoreUri};
+use tentpeg_engine::{ByteSize, DeviceUri, Engine, EngineConfig, OpenOptions, Segment, StoreUri};
 use thiserror::Error;
 
 use super::generator;
@@ -18,10 +19,12 @@ use super::hit_curve::{self, HitCurve};
 use super::outcome::{Outcome, Stop, Totals};
 use super::pool::Pool;
 use super::runner::{Observer, Runner};
+use super::slots::Slots;
 use super::source::{Source, SourceError};
 use crate::both_sides::{BothSides, Start};
-use crate::device::{self, DeviceError, NewFile, NodeArgs, NotRemoved, SegmentArgs};
+use crate::device::{self, DeviceError, NewFiles, NodeArgs, NotRemoved, SegmentArgs};
 use crate::interrupt::Interrupt;
+use crate::lanes::{self, LaneArgs};
 use crate::memory_budget::{Available, MemoryError, Need};
 use crate::options::number;
 use crate::progress;
@@ -38,10 +41,10 @@ const SPARE_BATCHES: usize = 256;
 /// What the user asks for.
 #[derive(Args, Clone, Debug)]
 pub struct ReplayArgs {
-    /// The device, such as model:path=FILE,size=1GiB; the slots lie at its beginning and are overwritten. By default a model in memory
-    /// with room for the slots
-    #[arg(long, value_name = "URI")]
-    pub device: Option<String>,
+    /// The device, such as model:path=FILE,size=1GiB; the slots lie at its beginning and are overwritten. It may be given several
+    /// times: the slots lie on each in turn. By default a model in memory with room for the slots
+    #[arg(long = "device", value_name = "URI")]
+    pub devices: Vec<String>,
     /// Which segment.
     #[command(flatten)]
     pub segment: SegmentArgs,
@@ -67,6 +70,9 @@ pub struct ReplayArgs {
     /// Requests whose reads and writes overlap
     #[arg(long, value_name = "REQUESTS", default_value_t = DEFAULT_IN_FLIGHT, value_parser = at_least_one::<NonZeroU32>, allow_hyphen_values = true)]
     pub in_flight: NonZeroU32,
+    /// The lanes.
+    #[command(flatten)]
+    pub lanes: LaneArgs,
     /// Bytes of a block, the KV cache of 512 tokens: contiguous on the device; a multiple of --page
     #[arg(long, value_name = "SIZE", default_value_t = DEFAULT_BLOCK, allow_hyphen_values = true)]
     pub block: ByteSize,
@@ -111,17 +117,19 @@ pub enum ReplayError {
     /// Caller: the device has no room for the slots.
     #[error(
         "{uri} has {}, but {} slots of {block} need {}: name one of at least that size, or give {}",
-        ByteSize(*capacity), Count(u64::from(*slots)), ByteSize(u64::from(*slots) * block.0), fewer(*capacity, *block)
+        ByteSize(*capacity), Count(u64::from(*slots)), ByteSize(u64::from(*slots) * block.0), fewer
     )]
     NoRoom {
-        /// The device, or the segment and its device.
+        /// The devices, or the segments and their devices.
         uri: String,
-        /// Its bytes.
+        /// Their bytes.
         capacity: u64,
         /// Slots asked for.
         slots: u32,
         /// Bytes of each.
         block: ByteSize,
+        /// What would fit there.
+        fewer: String,
     },
     /// Caller: the device counts in larger units than the pool's pages.
     #[error("--page {page}: must be a multiple of {uri}'s {what}, which has {least}")]
@@ -151,10 +159,10 @@ pub enum ReplayError {
     },
 }
 
-/// What would fit on a device.
-fn fewer(capacity: u64, block: ByteSize) -> String {
-    match capacity / block.0 {
-        0 => format!("--block {} or less", ByteSize(capacity)),
+/// What would fit where there is room for so many blocks, or for none in the largest room.
+fn fewer(blocks: u64, largest: u64) -> String {
+    match blocks {
+        0 => format!("--block {} or less", ByteSize(largest)),
         1 => "--slots 1".to_owned(),
         slots => format!("--slots {slots} or fewer"),
     }
@@ -166,10 +174,15 @@ fn fewer(capacity: u64, block: ByteSize) -> String {
 /// [`ReplayError`], before anything is written. What goes wrong later is in the report.
 pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayError> {
     let geometry = Geometry::new(args.slots, args.pool, args.block, args.page)?;
-    let uri = args.device.clone().unwrap_or_else(|| format!("model:size={}", ByteSize(geometry.store_bytes())));
-    let parsed: DeviceUri = uri.parse().map_err(|error| DeviceError::from(OpenError::from(error)))?;
-    if let Some(device) = device::to_be_created(&uri)? {
-        check_room(&uri, device.capacity, &geometry)?;
+    let default = format!("model:size={}", ByteSize(geometry.store_bytes()));
+    let uris: Vec<&str> = match args.devices[..] {
+        [] => args.segment.devices(&default).collect(),
+        ref named => named.iter().chain(&args.segment.with).map(String::as_str).collect(),
+    };
+    let created: Vec<_> = uris.iter().map(|uri| device::to_be_created(uri)).collect::<Result<_, _>>()?;
+    if let Some(new) = created.into_iter().collect::<Option<Vec<_>>>() {
+        let rooms: Vec<u64> = new.iter().map(|device| device.capacity).collect();
+        check_room(&uris.join(" and "), &rooms, &geometry)?;
     }
     let report_file = args.report.as_deref().map(ReportFile::new).transpose()?;
     let source = source(args);
@@ -177,19 +190,21 @@ pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayErr
         file.is_not_trace(trace)?;
     }
     let requests = source.open()?;
-    Available::now()?.check(&need(&uri, &geometry, report_file.is_some()))?;
+    Available::now()?.check(&need(&uris, &geometry, report_file.is_some()))?;
 
-    let config = EngineConfig { max_batches: args.pool.get() as usize + SPARE_BATCHES, ..EngineConfig::default() };
+    let max_batches = args.pool.get() as usize + SPARE_BATCHES;
+    let config = args.lanes.configure(EngineConfig { max_batches, ..EngineConfig::default() });
     let options = OpenOptions { config, ..args.node.options() };
-    let (engine, _) = Engine::open_devices(args.segment.devices(&uri), options).map_err(DeviceError::from)?;
-    let new = NewFile::of(&engine);
-    let apart = report_file.as_ref().map_or(Ok(()), |file| file.is_not_of_device(&uri));
+    let (engine, _) = Engine::open_devices(uris.iter().copied(), options).map_err(DeviceError::from)?;
+    let new = NewFiles::of(&engine);
+    let mut files = report_file.iter().flat_map(|file| uris.iter().map(move |uri| file.is_not_of_device(uri)));
+    let apart = files.find(Result::is_err).unwrap_or(Ok(()));
     let ready = apart.map_err(ReplayError::from).and_then(|()| {
-        let segment = args.segment.of(&engine)?;
-        check_device(&engine, segment, &geometry)?;
-        Ok((segment, Pool::allocate(&engine, &geometry)?))
+        let segments = args.segment.all_of(&engine)?;
+        check_devices(&engine, &segments, &geometry)?;
+        Ok((segments, Pool::allocate(&engine, &geometry)?))
     });
-    let (segment, mut pool) = ready.map_err(|cause| match new.remove() {
+    let (segments, mut pool) = ready.map_err(|cause| match new.remove() {
         Ok(_) => cause,
         Err(left) => ReplayError::NotUndone { cause: Box::new(cause), left },
     })?;
@@ -197,19 +212,22 @@ pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayErr
     let bar = progress::over_things(requests.total(), "requests");
     let mut watch = Watch { interrupt, bar };
     let start = Start::of(&engine);
-    let outcome = Runner::new(&engine, segment.id, &geometry, &mut pool, args.in_flight, &mut watch).run(requests);
+    let slots = Slots::of(segments.iter().copied(), &geometry);
+    let outcome = Runner::new(&engine, slots, &geometry, &mut pool, args.in_flight, &mut watch).run(requests);
     let both_sides = BothSides::since(&start, &engine);
     watch.bar.finish_and_clear();
 
     let mut report = report(&outcome, both_sides);
     device::cause_of_failures(&engine).iter().for_each(|cause| report.errors.explain(cause));
     report.note = device::not_fenced(engine.devices().map(|device| device.info()));
-    report.device = engine.info().name.clone();
+    report.device = device::names(&engine);
     report.settings = settings(args, &source, &geometry);
+    report.settings.extend(lanes::rows(&engine));
+    report.statistics = Some(engine.statistics());
     report.memory = Some(MemoryUsed::from(pool.memory()));
-    report.path = Some(path(&parsed));
+    report.path = Some(path(&uris));
     report.plots.block_bytes = Some(geometry.block());
-    report.plots.segment = segment.layout.name.clone();
+    report.plots.segment = device::segment_names(&segments);
     if let Err(error) = engine.close() {
         report.errors.add(format!("the device did not close in order: {error}"));
     }
@@ -257,9 +275,9 @@ fn source(args: &ReplayArgs) -> Source {
 }
 
 /// Memory that the run will take.
-fn need(uri: &str, geometry: &Geometry, hit_curve: bool) -> Need {
+fn need(uris: &[&str], geometry: &Geometry, hit_curve: bool) -> Need {
     // A file's bytes are the page cache's, which gives way.
-    let block = if device::is_in_memory(uri) { geometry.block() } else { 0 };
+    let block = if uris.iter().any(|uri| device::is_in_memory(uri)) { geometry.block() } else { 0 };
     let run = block.saturating_add(CACHE_BYTES_PER_SLOT);
     Need {
         slots: geometry.slots().get().into(),
@@ -269,24 +287,37 @@ fn need(uri: &str, geometry: &Geometry, hit_curve: bool) -> Need {
     }
 }
 
-fn check_room(uri: &str, capacity: u64, geometry: &Geometry) -> Result<(), ReplayError> {
-    if capacity >= geometry.store_bytes() {
+/// Whether all slots have room on what has `rooms` bytes each. No slot lies on two.
+fn check_room(uri: &str, rooms: &[u64], geometry: &Geometry) -> Result<(), ReplayError> {
+    let blocks = rooms.iter().fold(0u64, |sum, room| sum.saturating_add(room / geometry.block()));
+    if blocks >= geometry.slots().get().into() {
         return Ok(());
     }
-    let block = ByteSize(geometry.block());
-    Err(ReplayError::NoRoom { uri: uri.to_owned(), capacity, slots: geometry.slots().get(), block })
+    let capacity = rooms.iter().fold(0u64, |sum, room| sum.saturating_add(*room));
+    let (slots, block) = (geometry.slots().get(), ByteSize(geometry.block()));
+    let fewer = fewer(blocks, rooms.iter().copied().max().unwrap_or_default());
+    Err(ReplayError::NoRoom { uri: uri.to_owned(), capacity, slots, block, fewer })
 }
 
-fn check_device(engine: &Engine, segment: &Segment, geometry: &Geometry) -> Result<(), ReplayError> {
-    let info = engine.info();
+fn check_devices(engine: &Engine, segments: &[&Segment], geometry: &Geometry) -> Result<(), ReplayError> {
     device::require_bytes("replay", engine)?;
-    let whole = segment.capacity == info.limits.capacity();
-    let of_it = || format!("segment '{}' of {}", segment.layout.name.escape_debug(), info.name);
-    check_room(&if whole { info.name.clone() } else { of_it() }, segment.capacity, geometry)?;
-    device::require_writable(engine, segment)?;
-    for (what, least) in [("logical block", segment.lba_size), ("memory page", info.limits.page_size())] {
+    let names = device::names(engine);
+    let capacity: u64 = engine.devices().map(|device| device.info().limits.capacity()).fold(0, u64::saturating_add);
+    let rooms: Vec<u64> = segments.iter().map(|segment| segment.capacity).collect();
+    let whole = rooms.iter().fold(0, |sum: u64, room| sum.saturating_add(*room)) == capacity;
+    let of_it = || {
+        let segments: Vec<_> =
+            segments.iter().map(|segment| format!("'{}'", segment.layout.name.escape_debug())).collect();
+        format!("segment {} of {names}", segments.join(" and "))
+    };
+    check_room(&if whole { names.clone() } else { of_it() }, &rooms, geometry)?;
+    segments.iter().try_for_each(|segment| device::require_writable(engine, segment))?;
+    let blocks = segments.iter().map(|segment| ("logical block", segment.lba_size, names.as_str()));
+    let pages = engine.devices().map(|device| device.info());
+    let pages = pages.map(|info| ("memory page", info.limits.page_size(), info.name.as_str()));
+    for (what, least, uri) in blocks.chain(pages) {
         if !geometry.page().is_multiple_of(least) {
-            let (uri, page, least) = (info.name.clone(), ByteSize(geometry.page()), ByteSize(least));
+            let (uri, page, least) = (uri.to_owned(), ByteSize(geometry.page()), ByteSize(least));
             return Err(ReplayError::Page { uri, page, what, least });
         }
     }
@@ -309,17 +340,20 @@ impl Observer for Watch<'_> {
     }
 }
 
-/// The way of the bytes: a replay reads and writes.
-fn path(uri: &DeviceUri) -> &'static str {
-    match uri {
-        DeviceUri::Model(model) => match model.store {
+/// The way of the bytes, of each kind of device: a replay reads and writes.
+fn path(uris: &[&str]) -> String {
+    let of = |uri: &&str| match uri.parse() {
+        Ok(DeviceUri::Model(model)) => match model.store {
             StoreUri::Memory => "device ↔ host memory (model, memory store)",
             StoreUri::File { .. } => "device ↔ host memory (model, file store)",
             StoreUri::Null => "none (model, null store)",
         },
-        DeviceUri::Pci(_) => "device ↔ host memory (VFIO)",
-        DeviceUri::VfioUser(_) => "device ↔ host memory (vfio-user)",
-    }
+        Ok(DeviceUri::Pci(_)) => "device ↔ host memory (VFIO)",
+        Ok(DeviceUri::VfioUser(_)) => "device ↔ host memory (vfio-user)",
+        // It is open, so its URI was right.
+        Err(_) => "not known",
+    };
+    uris.iter().map(of).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join("; ")
 }
 
 fn settings(args: &ReplayArgs, source: &Source, geometry: &Geometry) -> Vec<Row> {

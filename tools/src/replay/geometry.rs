@@ -145,11 +145,6 @@ impl Geometry {
         u64::from(self.pool_blocks.get()) * self.block
     }
 
-    /// Where a slot begins on the device, in bytes.
-    pub fn slot_offset(&self, slot: u32) -> u64 {
-        u64::from(slot) * self.block
-    }
-
     /// Bytes of KV cache that a block of this size makes of a token.
     pub fn bytes_per_token(&self) -> u64 {
         // Without a remainder: a block is whole memory pages.
@@ -176,7 +171,6 @@ mod tests {
         assert_eq!(geometry.pages_per_block(), 8);
         assert_eq!(geometry.store_bytes(), 512 << 20);
         assert_eq!(geometry.pool_bytes(), 64 << 20);
-        assert_eq!(geometry.slot_offset(3), 3 << 17);
         assert_eq!(geometry.bytes_per_token(), 256);
     }
 

@@ -16,6 +16,7 @@ pub mod payload;
 pub mod pool;
 pub mod runner;
 pub mod schedule;
+pub mod slots;
 pub mod source;
 pub mod trace;
 

@@ -13,7 +13,7 @@ use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use tentpeg_engine::{Batch, Engine, OpCode, SegmentId};
+use tentpeg_engine::{Batch, Engine, OpCode};
 
 use super::Request;
 use super::cache::{Decision, Kind, Prefix, SlotCache};
@@ -22,6 +22,7 @@ use super::outcome::{Fault, Faults, Outcome, Stop, Totals, Wrong};
 use super::payload::Payload;
 use super::pool::Pool;
 use super::schedule::{Io, RequestNumber, Schedule};
+use super::slots::Slots;
 use super::source::SourceError;
 use crate::failure::{STALLED, TaskFailure};
 use crate::report::{Latency, Timeline};
@@ -60,7 +61,7 @@ struct Load {
 /// A replay under way.
 pub struct Runner<'a, O> {
     engine: &'a Engine,
-    target_id: SegmentId,
+    slots: Slots,
     geometry: &'a Geometry,
     pool: &'a mut Pool,
     observer: &'a mut O,
@@ -82,10 +83,10 @@ pub struct Runner<'a, O> {
 }
 
 impl<'a, O: Observer> Runner<'a, O> {
-    /// A replay on the segment `target_id` of `engine`, through `pool`, with up to `in_flight` requests at a time.
+    /// A replay on `slots` of `engine`, through `pool`, with up to `in_flight` requests at a time.
     pub fn new(
         engine: &'a Engine,
-        target_id: SegmentId,
+        slots: Slots,
         geometry: &'a Geometry,
         pool: &'a mut Pool,
         in_flight: NonZeroU32,
@@ -93,7 +94,7 @@ impl<'a, O: Observer> Runner<'a, O> {
     ) -> Self {
         Self {
             engine,
-            target_id,
+            slots,
             geometry,
             pool,
             observer,
@@ -328,8 +329,8 @@ impl<'a, O: Observer> Runner<'a, O> {
             Kind::Read => OpCode::Read,
             Kind::Write => OpCode::Write,
         };
-        let at = self.geometry.slot_offset(io.slot());
-        self.pool.requests(io.pool_block(), opcode, self.target_id, at, &mut self.requests);
+        let (target_id, at) = self.slots.place(io.slot());
+        self.pool.requests(io.pool_block(), opcode, target_id, at, &mut self.requests);
     }
 
     fn request_ended(&mut self, number: RequestNumber) {

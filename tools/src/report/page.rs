@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use super::machine::Machine;
 
-use super::{Report, Value};
+use super::{Report, Value, statistics};
 use crate::units::Elapsed;
 use markup::Text;
 
@@ -49,8 +49,10 @@ const UNOPTIMISED: &str = "debug build";
 /// The page of a report, as a text in UTF-8.
 pub fn html(report: &Report, context: &Context) -> String {
     let title = format!("tentpeg {}", report.command);
+    let statistics = report.statistics.as_ref().map(statistics::section).unwrap_or_default();
     let figures =
-        [throughput::figure(report), latency::figures(report), hits::figure(report), bytes::figure(report)].concat();
+        [throughput::figure(report), latency::figures(report), hits::figure(report), bytes::figure(report), statistics];
+    let figures = figures.concat();
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\

@@ -50,6 +50,8 @@ pub enum Value {
     Texts(Vec<String>),
     /// Yes or no.
     Flag(bool),
+    /// What has parts of its own; for JSON.
+    Nested(serde_json::Value),
 }
 
 impl fmt::Display for Value {
@@ -76,6 +78,7 @@ impl fmt::Display for Value {
             Self::Text(text) => f.write_str(text),
             Self::Texts(texts) => f.write_str(&texts.join("; ")),
             Self::Flag(flag) => f.write_str(if *flag { "yes" } else { "no" }),
+            Self::Nested(nested) => write!(f, "{nested}"),
         }
     }
 }
@@ -93,6 +96,7 @@ impl Serialize for Value {
             Self::Text(text) => serializer.serialize_str(text),
             Self::Texts(texts) => texts.serialize(serializer),
             Self::Flag(flag) => serializer.serialize_bool(*flag),
+            Self::Nested(nested) => nested.serialize(serializer),
         }
     }
 }

@@ -31,7 +31,7 @@ fn full() -> Report {
         rows: vec![Row::both("slots", "slots", Value::Count(4096))],
         memory: Some(MemoryUsed { bytes: 64 << 20, pages: "ordinary pages; no hugepages free".into() }),
         peak_resident: Some(600 << 20),
-        path: Some("host memory"),
+        path: Some("host memory".to_owned()),
         ..Report::default()
     };
     report.add_both_sides(BothSides { issued: side, seen: Some(side), ..BothSides::default() });

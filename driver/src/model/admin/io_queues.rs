@@ -36,7 +36,11 @@ pub(super) fn create_completion(
     if sqe.iv() > 0 && u32::from(sqe.iv()) > granted.ncq().count() {
         return Err(permanent(StatusCode::INVALID_INTERRUPT_VECTOR));
     }
-    queues.add_completion(CompletionQueue::new(sqe.qid(), sqe.prp1, sqe.qsize().count()), &board.doorbells);
+    let mut queue = CompletionQueue::new(sqe.qid(), sqe.prp1, sqe.qsize().count());
+    if sqe.ien() {
+        queue.set_vector(sqe.iv());
+    }
+    queues.add_completion(queue, &board.doorbells);
     Ok(Answer::Done(0))
 }
 

@@ -40,10 +40,10 @@ fn numbers_are_read_up_to_what_their_types_hold() {
 
 #[test]
 fn a_file_is_no_memory_and_a_store_in_memory_is() {
-    let in_memory = need("model:size=512MiB", &geometry(), false);
+    let in_memory = need(&["model:path=x", "model:size=512MiB"], &geometry(), false);
     assert_eq!((in_memory.slots, in_memory.fixed), (4096, 64 << 20));
     assert_eq!(in_memory.per_slot, (128 << 10) + CACHE_BYTES_PER_SLOT);
-    let on_disk = |hit_curve| need("model:path=x,size=512MiB", &geometry(), hit_curve).per_slot;
+    let on_disk = |hit_curve| need(&["model:path=x,size=512MiB"], &geometry(), hit_curve).per_slot;
     assert_eq!((on_disk(false), on_disk(true)), (CACHE_BYTES_PER_SLOT, hit_curve::BYTES_PER_SLOT));
 }
 
@@ -70,10 +70,14 @@ fn to_be_stopped_is_no_error_and_to_be_stalled_is() {
 
 #[test]
 fn room_is_counted_in_slots_or_where_there_is_none_in_bytes() {
-    assert!(check_room("model:", 512 << 20, &geometry()).is_ok());
-    let message = |capacity| check_room("model:", capacity, &geometry()).unwrap_err().to_string();
-    assert!(message((512 << 20) - 1).ends_with("or give --slots 4095 or fewer"));
-    assert!(message(64 << 10).ends_with("or give --block 64KiB or less"));
+    assert!(check_room("model:", &[512 << 20], &geometry()).is_ok());
+    let message = |rooms: &[u64]| check_room("model:", rooms, &geometry()).unwrap_err().to_string();
+    assert!(message(&[(512 << 20) - 1]).ends_with("or give --slots 4095 or fewer"));
+    assert!(message(&[64 << 10]).ends_with("or give --block 64KiB or less"));
+    // Two halves of a slot are none.
+    assert!(message(&[(512 << 20) - (64 << 10), 64 << 10]).ends_with("or give --slots 4095 or fewer"));
+    assert!(check_room("two", &[(512 << 20) - (64 << 10), 128 << 10], &geometry()).is_ok());
+    assert!(message(&[64 << 10, 32 << 10]).ends_with("or give --block 64KiB or less"));
 }
 
 #[test]

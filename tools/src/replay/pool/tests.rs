@@ -47,7 +47,7 @@ fn requests_are_contiguous_on_the_device_and_scattered_in_memory() {
     let mut requests = Vec::new();
     let mut sources = Vec::new();
     for pool_block in 0..4 {
-        let at = geometry.slot_offset(2);
+        let at = 2 * geometry.block();
         pool.requests(pool_block, OpCode::Write, SegmentId(1), at, &mut requests);
         let offsets: Vec<u64> = requests.iter().map(|request| request.target_offset - at).collect();
         assert_eq!(offsets, [0, 16 << 10, 32 << 10, 48 << 10]);

@@ -37,8 +37,8 @@ fn replay_on(
     let geometry = Geometry::new(number(slots), number(pool_blocks), ByteSize(BLOCK), ByteSize(page)).unwrap();
     let engine = Engine::open(uri, EngineConfig::default()).unwrap();
     let mut pool = Pool::allocate(&engine, &geometry).unwrap();
-    let segment = engine.segments()[0].id;
-    let outcome = Runner::new(&engine, segment, &geometry, &mut pool, number(in_flight), observer).run(requests);
+    let slots = Slots::of(engine.segments(), &geometry);
+    let outcome = Runner::new(&engine, slots, &geometry, &mut pool, number(in_flight), observer).run(requests);
     (outcome, engine)
 }
 

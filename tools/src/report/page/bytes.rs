@@ -9,7 +9,10 @@ use crate::units::{About, Count};
 const TITLE: &str = "Where the bytes went";
 
 pub(super) fn figure(report: &Report) -> String {
-    let mut names = vec![("path", report.path.unwrap_or("not known").to_owned()), ("device", report.device.clone())];
+    let mut names = vec![
+        ("path", report.path.clone().unwrap_or_else(|| "not known".to_owned())),
+        ("device", report.device.clone()),
+    ];
     if !report.plots.segment.is_empty() {
         names.push(("segment", report.plots.segment.clone()));
     }

@@ -49,7 +49,7 @@ fn report(steps: &[Step]) -> Report {
         elapsed,
         latency: latency.summary(),
         memory: Some(MemoryUsed { bytes: 64 << 20, pages: "ordinary pages".into() }),
-        path: Some("device ↔ host memory"),
+        path: Some("device ↔ host memory".to_owned()),
         both_sides: Some(BothSides { issued: side, seen: Some(side), ..BothSides::default() }),
         plots: Plots {
             segment: "whole".into(),
