@@ -81,6 +81,7 @@ fn a_lane_that_outlives_its_engine_ends_every_task() {
         assert_eq!(states(batch), [Failed; 5]);
         assert_eq!(batch.overall(), BatchStatus { tasks: 5, ended: 5, unsuccessful: 5 });
         assert_eq!(batch.nvme_status(0).unwrap(), None, "no device said so");
+        assert_eq!(batch.failure(0).unwrap(), Some(crate::FailureReason::Lost), "there is a lane");
     }
     assert!(!lane.turn(), "and it has no more to do");
     memory.view().fill(1);
