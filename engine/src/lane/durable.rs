@@ -137,6 +137,7 @@ mod tests {
     fn what_was_in_the_cache_at_a_reset_is_lost_and_told_once() {
         let mut durable = Durable::new(3);
         durable.wrote(0);
+        durable.wrote(0);
         let covered = durable.moment();
         durable.wrote(1);
         durable.flushed(covered);

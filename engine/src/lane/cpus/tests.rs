@@ -27,6 +27,12 @@ fn what_is_not_there_and_what_is_not_allowed_are_two_things() {
 }
 
 #[test]
+fn this_machine_has_no_such_processor_and_no_device_without_a_node_is_near_any() {
+    assert!(matches!(require(&[MAX + 7]), Err(LaneError::NoCpu { cpu, .. }) if cpu == MAX + 7));
+    assert_eq!(near(&[("model".to_owned(), None)]).unwrap(), None);
+}
+
+#[test]
 fn near_is_the_node_of_the_device_as_far_as_it_is_allowed() {
     let folder = tempfile::tempdir().unwrap();
     for (node, cpus) in [(0, "0-3\n"), (1, "4-7\n"), (2, "\n")] {
