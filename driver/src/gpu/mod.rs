@@ -14,6 +14,7 @@ mod accelerator;
 mod copier;
 mod device;
 mod error;
+mod file;
 mod kernels;
 mod ladder;
 mod library;
@@ -27,6 +28,7 @@ pub use accelerator::{Accelerator, Copies};
 pub use copier::{Copier, CopierConfig, CopierCounters, CopyError, KvError, KvLayout, KvPages, KvShape, Ticket};
 pub use device::{Gpu, GpuInfo, WritesOrdering};
 pub use error::CudaError;
+pub use file::{FileRead, FileReader, FileWay, FileWayConfig, FileWayError, FileWayNameError};
 pub use kernels::{KernelError, OLDEST_DRIVER, WordSeries};
 pub use ladder::{
     Gdrdrv, GdrdrvVersion, GpuPath, GpuPaths, GpuPathsError, NoPath, Obstacle, PathProbe, Rung, Translation, Wanted,
