@@ -202,6 +202,7 @@ impl Engine {
             moved: opened.iter().all(|device| device.info().has_mover),
             translation: opened.first().map_or(Translation::Other, Device::translation),
         });
+        let stager = gpu.as_ref().and_then(EngineGpu::stager);
         let registered = Arc::<ArcSwap<Registered>>::default();
         let unaligned_reads = segments.iter().any(|segment| segment.layout.unaligned_reads);
         let alarms: Vec<Arc<Alarm>> =
@@ -216,7 +217,7 @@ impl Engine {
             let staging = StagingCell::default();
             if unaligned_reads {
                 // It is empty.
-                let _ = staging.set(StagingMemory::new(&space, &info.limits).map_err(failed)?);
+                let _ = staging.set(StagingMemory::new(&space, &info.limits, stager).map_err(failed)?);
             }
             let mut shared = Opened {
                 inbox: Arc::new(ArrayQueue::new(max_batches)),

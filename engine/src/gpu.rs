@@ -17,7 +17,7 @@ use tentpeg_driver::gpu::{
 
 pub use words::{GpuSeries, GpuWords, GpuWordsError, WrongWords};
 
-use crate::memory::{GpuHome, Memory, MemoryError};
+use crate::memory::{GpuHome, GpuRegion, Memory, MemoryError};
 
 /// The GPU that an engine is opened with.
 #[derive(Debug, Clone)]
@@ -35,9 +35,14 @@ impl GpuOptions {
         Self { accelerator, paths: GpuPaths::all() }
     }
 
-    /// Whether models are to be made with a mover.
+    /// Whether models are to be made with a mover, where they can.
     pub(crate) fn moves(&self) -> bool {
         self.paths.intersects(GpuPaths::DIRECT)
+    }
+
+    /// Whether a device that does not reach the GPU may be used all the same.
+    pub(crate) fn stages(&self) -> bool {
+        self.paths.contains(GpuPaths::STAGED)
     }
 
     /// The GPU, as messages have it.
@@ -99,10 +104,10 @@ impl EngineGpu {
         let memory = Arc::clone(accelerator).allocate(len)?;
         let placement = locate(&**accelerator, accelerator.info().ordinal, memory.address(), memory.len())?;
         let path = self.choose(&placement)?;
-        let region = space.register_accelerator(Arc::clone(&memory), Access::all())?;
-        let (address, len, first) = (memory.address(), memory.len(), region.iova());
-        let home = GpuHome::new(region, memory, (first, path), None);
-        Ok(Memory::of_gpu((address, len), Access::all(), home))
+        let range = (memory.address(), memory.len());
+        let region = self.map(space, &memory, &path, Access::all())?;
+        let home = GpuHome::new(region, memory, (0, path), None);
+        Ok(Memory::of_gpu(range, Access::all(), home))
     }
 
     /// Finds the caller's memory.
@@ -123,11 +128,28 @@ impl EngineGpu {
         let pages = memory.pages(&placement, space.page_size())?;
         let before = pages.before();
         let memory: Arc<dyn AcceleratorMemory> = Arc::new(pages);
-        let region = space.register_accelerator(Arc::clone(&memory), access)?;
-        // The first byte lies before the end of its first page.
-        let first = region.iova_at(before).unwrap_or(region.iova());
-        let home = GpuHome::new(region, memory, (first, path), Some(placement));
+        let region = self.map(space, &memory, &path, access)?;
+        let home = GpuHome::new(region, memory, (before, path), Some(placement));
         Ok(Memory::of_gpu(range, access, home))
+    }
+
+    /// Maps memory for the devices; not where it is staged, as they do not reach it.
+    fn map(
+        &self,
+        space: &Arc<DmaSpace>,
+        memory: &Arc<dyn AcceleratorMemory>,
+        path: &MemoryPath,
+        access: Access,
+    ) -> Result<Option<GpuRegion>, MemoryError> {
+        match path {
+            MemoryPath::Gpu { path: GpuPath::Staged, .. } => Ok(None),
+            _ => Ok(Some(space.register_accelerator(Arc::clone(memory), access)?)),
+        }
+    }
+
+    /// What copies between staging buffers and the GPU, where its memory may be staged.
+    pub(crate) fn stager(&self) -> Option<&Arc<dyn Accelerator>> {
+        (self.options.stages() && !self.moved).then_some(&self.options.accelerator)
     }
 
     /// What writes and compares words of memory that was allocated here.
@@ -142,9 +164,11 @@ impl EngineGpu {
             return Ok(MemoryPath::GpuByMover { gpu });
         }
         let wanted = Wanted { placement, translation: self.translation, bar1_free: None };
-        // What the ladder finds free is not gone by this version.
-        let rungs = climb(&*self.options.accelerator, wanted)
-            .map(|Rung { path, obstacle }| Rung { path, obstacle: obstacle.or(Some(Obstacle::NotMade)) });
+        // Of the direct ones, what the ladder finds free is not gone by this version.
+        let rungs = climb(&*self.options.accelerator, wanted).map(|Rung { path, obstacle }| {
+            let not_made = (path != GpuPath::Staged).then_some(Obstacle::NotMade);
+            Rung { path, obstacle: obstacle.or(not_made) }
+        });
         choose(&rungs, self.options.paths).map(|path| MemoryPath::Gpu { gpu, path })
     }
 }

@@ -88,29 +88,35 @@ enum Home {
     Gpu(GpuHome),
 }
 
+/// What of a GPU's memory devices reach.
+pub(crate) type GpuRegion = Region<Arc<dyn AcceleratorMemory>>;
+
 /// GPU memory, the engine's or the caller's.
 pub(crate) struct GpuHome {
-    /// Until it is unregistered, whoever has a handle.
-    region: Mutex<Option<Region<Arc<dyn AcceleratorMemory>>>>,
+    /// Until it is unregistered, whoever has a handle; none where it is staged.
+    region: Mutex<Option<GpuRegion>>,
     /// Allocated as long as there is a handle, where it is the engine's.
-    _memory: Arc<dyn AcceleratorMemory>,
-    iovas: IovaRange,
-    first: Iova,
+    memory: Arc<dyn AcceleratorMemory>,
+    /// The IOVAs of its pages, and of its first byte; `None`: it is staged.
+    iovas: Option<(IovaRange, Iova)>,
+    /// Bytes of its first page before it.
+    before: u64,
     path: MemoryPath,
     /// Where the caller's lay when it was registered; `None`: the engine has allocated it.
     placement: Option<Placement>,
 }
 
 impl GpuHome {
-    /// `region` is of `memory`, of which the first byte that requests name has that IOVA.
+    /// `region` is of `memory`, of which requests name no byte before `before`; without one it is staged.
     pub(crate) fn new(
-        region: Region<Arc<dyn AcceleratorMemory>>,
+        region: Option<GpuRegion>,
         memory: Arc<dyn AcceleratorMemory>,
-        (first, path): (Iova, MemoryPath),
+        (before, path): (u64, MemoryPath),
         placement: Option<Placement>,
     ) -> Self {
-        let iovas = region.range();
-        Self { region: Mutex::new(Some(region)), _memory: memory, iovas, first, path, placement }
+        // The first byte lies before the end of its first page.
+        let iovas = region.as_ref().map(|region| (region.range(), region.iova_at(before).unwrap_or(region.iova())));
+        Self { region: Mutex::new(region), memory, iovas, before, path, placement }
     }
 }
 
@@ -142,7 +148,8 @@ impl Memory {
     /// Memory of a GPU.
     pub(crate) fn of_gpu((address, len): (u64, u64), access: Access, home: GpuHome) -> Self {
         // What is addressed fits an address.
-        Self::new((address, len as usize), RegisterOptions { access, staging: false }, Home::Gpu(home))
+        let staging = home.iovas.is_none();
+        Self::new((address, len as usize), RegisterOptions { access, staging }, Home::Gpu(home))
     }
 
     fn in_place(space: &Arc<DmaSpace>, memory: &Arc<CallerMemory>, access: Access) -> Result<Home, InPlaceError> {
@@ -205,6 +212,11 @@ impl Memory {
         }
     }
 
+    /// Whether devices do not reach it, so that all its bytes are staged.
+    pub(crate) fn is_staged(&self) -> bool {
+        self.iovas().is_none()
+    }
+
     /// Whether it is memory of a GPU, which the host cannot touch.
     pub fn is_gpu(&self) -> bool {
         matches!(self.inner.home, Home::Gpu(_))
@@ -220,10 +232,10 @@ impl Memory {
     pub fn exposed_beside(&self) -> (usize, usize) {
         match &self.inner.home {
             Home::InPlace { beside, .. } => *beside,
-            Home::Gpu(GpuHome { iovas, first, .. }) => {
-                let before = first.get() - iovas.start().get();
-                (before as usize, (iovas.len() - before) as usize - self.len())
+            Home::Gpu(GpuHome { memory, before, iovas: Some(_), .. }) => {
+                (*before as usize, (memory.len() - before) as usize - self.len())
             }
+            Home::Gpu(_) => (0, 0),
             Home::Allocated(_) | Home::Staged { .. } => (0, 0),
         }
     }
@@ -246,7 +258,8 @@ impl Memory {
     pub(crate) fn iovas(&self) -> Option<IovaRange> {
         match &self.inner.home {
             Home::Allocated(region) => Some(region.range()),
-            Home::InPlace { iovas, .. } | Home::Gpu(GpuHome { iovas, .. }) => Some(*iovas),
+            Home::InPlace { iovas, .. } => Some(*iovas),
+            Home::Gpu(GpuHome { iovas, .. }) => iovas.map(|(range, _)| range),
             Home::Staged { .. } => None,
         }
     }
@@ -255,12 +268,13 @@ impl Memory {
     fn first_iova(&self) -> Option<Iova> {
         match &self.inner.home {
             Home::Allocated(region) => Some(region.iova()),
-            Home::InPlace { first, .. } | Home::Gpu(GpuHome { first, .. }) => Some(*first),
+            Home::InPlace { first, .. } => Some(*first),
+            Home::Gpu(GpuHome { iovas, .. }) => iovas.map(|(_, first)| first),
             Home::Staged { .. } => None,
         }
     }
 
-    /// Copies from `offset` into the whole of `to`, while it is registered. Admission lets nothing of a GPU's come here.
+    /// Copies from `offset` into the whole of `to`, while it is registered. What is a GPU's does not come here.
     pub(crate) fn read(&self, offset: usize, to: &mut [u8]) {
         match &self.inner.home {
             Home::Gpu(_) => debug_assert!(false, "the host cannot read {self:?}"),
@@ -329,7 +343,9 @@ impl Memory {
             Home::Gpu(GpuHome { placement, .. }) => placement.is_some(),
             Home::Allocated(_) => false,
         };
-        let same = (*access, *staging) == (options.access, options.staging) && of_caller;
+        // Whether a GPU's is staged was not the caller's to say.
+        let as_before = *staging == options.staging || matches!(home, Home::Gpu(_));
+        let same = *access == options.access && as_before && of_caller;
         if same {
             registrations.fetch_add(1, Ordering::Relaxed);
         }

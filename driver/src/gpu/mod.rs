@@ -18,6 +18,7 @@ mod file;
 mod kernels;
 mod ladder;
 mod library;
+mod management;
 mod memory;
 mod mover;
 mod provider;
@@ -35,6 +36,7 @@ pub use ladder::{
     choose, climb,
 };
 pub use library::{Cuda, CudaVersion, LibraryError};
+pub use management::{GpuManagement, management};
 pub use memory::{CallerGpuMemory, GPU_PAGE, GpuMemory, GpuMemoryError, GpuPages, PinnedMemory};
 pub use mover::CudaMover;
 pub use provider::{Allocation, AllocationKind, PlaceError, Placement, PointerAttributes, PointerQueries, locate};

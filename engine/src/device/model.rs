@@ -21,9 +21,10 @@ pub(super) fn find(
     iommu: &Arc<SoftwareIommu>,
     gpu: Option<(&GpuOptions, u32)>,
 ) -> Result<Found, OpenError> {
-    let gpu = gpu.filter(|(gpu, _)| gpu.moves());
-    if let (Some((gpu, _)), StoreUri::File { .. }) = (gpu, &settings.store) {
-        // Before its file is created.
+    // One that has a file can have no mover: its bytes are staged, or it is refused, before its file is created.
+    let is_file = matches!(settings.store, StoreUri::File { .. });
+    let gpu = gpu.filter(|(gpu, _)| gpu.moves() && !(is_file && gpu.stages()));
+    if let (Some((gpu, _)), true) = (gpu, is_file) {
         let device = DeviceUri::Model(settings.clone()).to_string();
         return Err(OpenError::GpuNotReached { device, gpu: gpu.name(), source: ModelError::NotMovable });
     }

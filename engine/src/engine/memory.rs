@@ -8,7 +8,7 @@ use tentpeg_driver::gpu::{Accelerator, CallerGpuMemory};
 
 use super::Engine;
 use crate::device::lock;
-use crate::gpu::{GpuWords, GpuWordsError};
+use crate::gpu::{EngineGpu, GpuWords, GpuWordsError};
 use crate::lane::{Lane, Withdrawal};
 use crate::memory::{Memory, MemoryError, MemoryInUse, RegisterOptions, Registered};
 use crate::progress;
@@ -42,6 +42,9 @@ impl Engine {
         let gpu = self.gpu.as_ref().ok_or(MemoryError::NoGpu)?;
         let _registering = lock(&self.registering);
         let memory = gpu.allocate(&self.space, len)?;
+        if memory.is_staged() {
+            self.prepare_staging()?;
+        }
         let registered = self.registered.load().with(memory.clone())?;
         self.registered.store(Arc::new(registered));
         Ok(memory)
@@ -89,6 +92,9 @@ impl Engine {
         let placement = gpu.locate(&memory)?;
         registered.check_free(address, len)?;
         let memory = gpu.register(&self.space, (memory, placement), access)?;
+        if memory.is_staged() {
+            self.prepare_staging()?;
+        }
         let with_it = registered.with(memory.clone())?;
         drop(registered);
         self.registered.store(Arc::new(with_it));
@@ -141,7 +147,8 @@ impl Engine {
     pub(crate) fn prepare_staging(&self) -> Result<(), MemoryError> {
         for opened in &self.devices {
             if opened.staging.get().is_none() {
-                let memory = StagingMemory::new(&self.space, &opened.info.limits)?;
+                let stager = self.gpu.as_ref().and_then(EngineGpu::stager);
+                let memory = StagingMemory::new(&self.space, &opened.info.limits, stager)?;
                 // Under the lock: nobody was quicker.
                 let _ = opened.staging.set(memory);
             }

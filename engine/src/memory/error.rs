@@ -1,7 +1,7 @@
 //! Why memory was not registered, or stays so.
 
 use tentpeg_driver::dma::{Access, HostMemoryError, InPlaceError, RegisterError};
-use tentpeg_driver::gpu::{GpuMemoryError, NoPath, PlaceError};
+use tentpeg_driver::gpu::{GpuMemoryError, KernelError, NoPath, PlaceError};
 use thiserror::Error;
 
 use super::Memory;
@@ -24,6 +24,9 @@ pub enum MemoryError {
     /// The GPU has no memory.
     #[error(transparent)]
     Gpu(#[from] GpuMemoryError),
+    /// The GPU copies nothing to and from staging buffers.
+    #[error("memory of the GPU cannot be staged: {0}")]
+    GpuStaging(KernelError),
     /// What lies at the address cannot be registered as memory of the engine's GPU.
     #[error(transparent)]
     Place(#[from] PlaceError),

@@ -19,7 +19,7 @@ pub(crate) struct Nameable {
     pub(crate) direct: RegionTable,
     /// What may be copied, by address; of what devices reach that which was registered so, too.
     staged: Vec<StagedEntry>,
-    /// First address and length of what the host cannot touch, so that nothing of it can be copied.
+    /// First address and length of what neither the host nor a GPU copies: a GPU's, where devices reach it.
     untouchable: Vec<(u64, u64)>,
 }
 
@@ -30,7 +30,7 @@ impl Nameable {
         Self { direct, staged, untouchable: Vec::new() }
     }
 
-    /// Whether the host can copy to and from `address`.
+    /// Whether anybody copies to and from `address`.
     pub(crate) fn is_touchable(&self, address: u64) -> bool {
         !self.untouchable.iter().any(|(start, len)| address.checked_sub(*start).is_some_and(|offset| offset < *len))
     }
@@ -117,7 +117,7 @@ impl Registered {
             access: memory.access(),
         };
         let staged = open.iter().filter(copied).map(entry).collect();
-        let gpus = open.iter().filter(|memory| memory.is_gpu());
+        let gpus = open.iter().filter(|memory| memory.is_gpu() && !memory.is_staged());
         let untouchable = gpus.map(|memory| (memory.address(), memory.len() as u64)).collect();
         Self { nameable: Nameable { untouchable, ..Nameable::new(direct, staged) }, regions, open }
     }

@@ -11,6 +11,7 @@ use tentpeg_engine::{
     TransferState,
 };
 
+use super::rig::Way;
 use super::{Check, Outcome, Rig, check, ensure, foreign};
 use crate::device_tests::Ending;
 
@@ -150,15 +151,16 @@ fn in_flight(rig: &mut Rig) -> Outcome {
 fn refused(rig: &mut Rig) -> Outcome {
     let engine = open(rig, "model:size=1MiB")?;
     foreign::enter()?;
-    let far = rig.memory(64 << 10)?;
+    // Small allocations begin on no page.
+    let far = rig.memory(2 << 20)?;
     let told =
         |memory: &GpuMemory, part| match engine.register_gpu_memory(Rig::caller_memory(memory, part), Access::all()) {
             Err(MemoryError::Place(error)) => Ok(error),
             other => Err(Ending::Failed(format!("{other:?}"))),
         };
-    let past = told(&far, (4096, 64 << 10))?;
+    let past = told(&far, (4096, 2 << 20))?;
     ensure(matches!(past, PlaceError::PastAllocation { .. } | PlaceError::NotCuda { .. }), || past.to_string())?;
-    let memory = engine.register_gpu_memory(Rig::caller_memory(&far, (0, 64 << 10)), Access::all())?;
+    let memory = engine.register_gpu_memory(Rig::caller_memory(&far, (0, 2 << 20)), Access::all())?;
     let overlaps = engine.register_gpu_memory(Rig::caller_memory(&far, (4096, 4096)), Access::all());
     ensure(matches!(overlaps, Err(MemoryError::Overlaps { .. })), || format!("{overlaps:?}"))?;
     engine.unregister_memory(memory);
@@ -173,6 +175,22 @@ fn refused(rig: &mut Rig) -> Outcome {
 
 pub(super) fn measurements() -> Vec<Check> {
     vec![
+        check("lists: from begin to done, none, 1 and 64 copies of 16 KiB", |rig| {
+            let (far, near) = (rig.memory(64 << 20)?, rig.pinned(64 << 20)?);
+            let mut texts = Vec::new();
+            for count in [0, 1, 64] {
+                let parts: Vec<_> = (0..count).map(|number| (number << 16, number << 16, PAGE)).collect();
+                let mut times = Vec::new();
+                for _ in 0..500 {
+                    let start = Instant::now();
+                    rig.copy(&far, &near, &parts, Way::In, false)?;
+                    times.push(start.elapsed());
+                }
+                times.sort_unstable();
+                texts.push(format!("{count}: {:?}", times[times.len() / 2]));
+            }
+            Ok(texts.join(", "))
+        }),
         check("words: a block of 16 pages filled, compared; GPU idle", |rig| words_timed(rig, false)),
         check("words: the same beside a model that reads", |rig| words_timed(rig, true)),
     ]

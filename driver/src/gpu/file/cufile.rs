@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::ffi::{c_int, c_uint, c_void};
 use std::fs::File;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, offset_of};
 use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 
@@ -28,7 +28,8 @@ struct Answer {
 #[repr(C)]
 struct Descriptor {
     kind: u32,
-    // A union with a pointer.
+    // What follows is a union with a pointer.
+    padding: u32,
     fd: c_int,
     rest: u32,
     fs_ops: *const c_void,
@@ -60,6 +61,9 @@ struct Event {
 const _: () = assert!(
     size_of::<Answer>() == 8
         && size_of::<Descriptor>() == 24
+        && offset_of!(Descriptor, fd) == 8
+        && offset_of!(Parameters, handle) == 40
+        && offset_of!(Event, ret) == 16
         && size_of::<Parameters>() == 64
         && size_of::<Event>() == 24
 );
@@ -174,7 +178,8 @@ unsafe impl Sync for Known {}
 impl Known {
     fn new(file: File, memory: &GpuMemory) -> Result<Self, FileWayError> {
         let cufile = Cufile::load(memory.gpu())?;
-        let mut descriptor = Descriptor { kind: OPAQUE_FD, fd: file.as_raw_fd(), rest: 0, fs_ops: std::ptr::null() };
+        let mut descriptor =
+            Descriptor { kind: OPAQUE_FD, padding: 0, fd: file.as_raw_fd(), rest: 0, fs_ops: std::ptr::null() };
         let mut handle = std::ptr::null_mut();
         let _entered = memory.gpu().enter()?;
         // SAFETY: both are writable; the file stays open as long as the handle is there.
@@ -267,7 +272,9 @@ impl Reads for Batches {
         let _entered = memory.gpu().enter()?;
         let (mut begun, mut ended) = (0, 0);
         while ended < reads.len() {
-            let group = (events.len() - (begun - ended)).min(reads.len() - begun);
+            // A batch is submitted whole, and again when all of it has ended: parts of one that are submitted while others
+            // are in flight were seen to hang.
+            let group = if begun == ended { events.len().min(reads.len() - begun) } else { 0 };
             parameters.clear();
             parameters.extend((begun..).zip(&reads[begun..begun + group]).map(|(cookie, read)| Parameters {
                 mode: BATCH,

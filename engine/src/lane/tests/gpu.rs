@@ -230,16 +230,14 @@ fn memory_that_is_left_registered_ends_with_the_engine() {
 }
 
 #[test]
-fn a_device_that_cannot_reach_the_gpu_is_named() {
+fn a_device_that_cannot_reach_the_gpu_is_named_where_direct_was_demanded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
     let file = format!("model:path={},size=1MiB", path.display());
-    let gpu = GpuOptions::new(StandIn::new(1 << 20));
-    let with = |gpu| OpenOptions {
-        config: EngineConfig { gpu: Some(gpu), ..EngineConfig::default() },
-        ..OpenOptions::default()
-    };
-    let opened = Engine::open_devices(["model:size=1MiB", &file], with(gpu.clone()));
+    let gpu = GpuOptions { paths: GpuPaths::DIRECT, ..GpuOptions::new(StandIn::new(1 << 20)) };
+    let config = EngineConfig { gpu: Some(gpu), ..EngineConfig::default() };
+    let options = OpenOptions { config, ..OpenOptions::default() };
+    let opened = Engine::open_devices(["model:size=1MiB", &file], options);
     let Err(error @ OpenError::GpuNotReached { .. }) = opened else { panic!("it was opened") };
     let text = error.to_string();
     assert!(
@@ -247,11 +245,114 @@ fn a_device_that_cannot_reach_the_gpu_is_named() {
         "{text}"
     );
     assert!(!path.exists(), "nothing was created");
-    // With staging alone models need no mover, and that way is not gone yet.
-    let (engine, _) = Engine::open_devices([&*file], with(GpuOptions { paths: GpuPaths::STAGED, ..gpu })).unwrap();
-    let Err(MemoryError::GpuPath(no_path)) = engine.allocate_gpu_memory(4096) else { panic!("it was allocated") };
-    assert_eq!(no_path.rungs.len(), 1, "{no_path}");
-    engine.close().unwrap();
+}
+
+/// An engine whose devices do not reach the GPU: its memory is staged.
+fn open_staged(uri: &str, queue_entries: u32, len: usize, paths: GpuPaths) -> (Bench, Arc<StandIn>) {
+    let gpu = StandIn::new(64 << 20);
+    let options = GpuOptions { paths, ..GpuOptions::new(Arc::clone(&gpu) as _) };
+    let config = EngineConfig { queue_entries, gpu: Some(options), ..EngineConfig::default() };
+    let options = OpenOptions {
+        config,
+        lanes: LaneMode::CallerDriven,
+        unaligned_reads: UnalignedReads::All,
+        ..OpenOptions::default()
+    };
+    let (engine, lane) = Engine::open_devices([uri], options).unwrap();
+    let memory = engine.allocate_gpu_memory(len).unwrap();
+    (Bench { engine, lane: lane.unwrap(), memory }, gpu)
+}
+
+#[test]
+fn what_devices_do_not_reach_is_staged_by_copies_of_the_gpu() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = file_uri(&folder.path().join("store"), "size=4MiB");
+    for (uri, paths) in [("model:size=4MiB", GpuPaths::STAGED), (&*file, GpuPaths::all())] {
+        let (mut bench, _gpu) = open_staged(uri, 16, 512 * BLOCK as usize, paths);
+        assert!(
+            matches!(bench.memory.path(), MemoryPath::Gpu { path: GpuPath::Staged, .. }),
+            "{}",
+            bench.memory.path()
+        );
+        assert!(!bench.memory.is_reached());
+        let mut words = bench.engine.gpu_words(&bench.memory).unwrap();
+        words.fill((0..256).map(|block| series(block, block + 1))).unwrap();
+        // More than there are slots, and requests of many buffers.
+        let mut requests: Vec<_> = (0..64).map(|block| bench.write(block * BLOCK, block * BLOCK, BLOCK)).collect();
+        requests.push(bench.write(64 * BLOCK, 64 * BLOCK, 192 * BLOCK));
+        let batch = bench.submit(&requests);
+        bench.run();
+        assert_eq!(states(&batch), [Completed; 65]);
+        let launches = gpu_launches(&bench);
+        let batch = bench.submit(&[bench.read(256 * BLOCK, 0, 256 * BLOCK)]);
+        bench.run();
+        assert_eq!(states(&batch), [Completed]);
+        let lists = gpu_launches(&bench) - launches;
+        assert!((1..16).contains(&lists), "{lists} launches for 16 buffers");
+        let back = |first: u64| {
+            (0..256).map(move |block| GpuSeries { offset: (256 + block) * BLOCK, ..series(block, block + first) })
+        };
+        assert_eq!(words.check(back(1)).unwrap(), None);
+        assert!(words.check(back(2)).unwrap().is_some(), "the control");
+        let counters = bench.engine.counters();
+        assert_eq!((counters.staged_writes, counters.staged_reads, counters.bytes_staged), (64 + 12, 16, 2 << 20));
+        bench.close();
+    }
+}
+
+#[test]
+fn staged_memory_of_a_gpu_may_be_on_any_byte_and_so_may_what_is_read() {
+    let (mut bench, gpu) = open_staged("model:size=1MiB", 16, 4096, GpuPaths::STAGED);
+    let own = gpu.allocate_memory(256 << 10).unwrap();
+    let bytes: Vec<u8> = (0..128 << 10).map(|at: u32| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect();
+    own.view().write(0, &bytes);
+    let memory = bench.engine.register_gpu_memory(part(&*own, 0, 256 << 10), Access::all()).unwrap();
+    let again = bench.engine.register_gpu_memory(part(&*own, 0, 256 << 10), Access::all()).unwrap();
+    bench.engine.unregister_memory_with(again, &mut bench.lane);
+    assert_eq!((memory.exposed_beside(), memory.is_gpu()), ((0, 0), true));
+    let request = |opcode, at: u64, target_offset, length| Request {
+        opcode,
+        source: memory.address() + at,
+        target_id: SegmentId(1),
+        target_offset,
+        length,
+    };
+    let batch = bench.submit(&[request(OpCode::Write, 3, 0, 16 * BLOCK)]);
+    bench.run();
+    let second = bench.submit(&[request(OpCode::Read, (128 << 10) + 1, 777, 12_345)]);
+    bench.run();
+    assert_eq!((states(&batch), states(&second)), (vec![Completed], vec![Completed]));
+    let mut found = vec![0; 12_345];
+    own.view().read((128 << 10) + 1, &mut found);
+    assert_eq!(found, bytes[3 + 777..3 + 777 + 12_345]);
+    bench.engine.unregister_memory_with(memory, &mut bench.lane);
+    bench.close();
+}
+
+#[test]
+fn staged_memory_that_is_unregistered_in_flight_is_waited_for() {
+    let (mut bench, gpu) = open_staged("model:size=1MiB", 4, 4096, GpuPaths::STAGED);
+    let own = gpu.allocate_memory(256 << 10).unwrap();
+    let memory = bench.engine.register_gpu_memory(part(&*own, 0, 256 << 10), Access::all()).unwrap();
+    let request = |number: u64| Request {
+        opcode: if number.is_multiple_of(2) { OpCode::Read } else { OpCode::Write },
+        source: memory.address() + number * BLOCK,
+        target_id: SegmentId(1),
+        target_offset: number * BLOCK,
+        length: BLOCK,
+    };
+    let batch = bench.submit(&(0..40).map(request).collect::<Vec<_>>());
+    bench.lane.turn();
+    bench.lane.turn();
+    bench.engine.unregister_memory_with(memory, &mut bench.lane);
+    assert!(states(&batch).iter().all(|state| matches!(state, Completed | Canceled)), "{:?}", states(&batch));
+    own.view().write(0, &[3; 256 << 10]);
+    bench.run();
+    let mut found = vec![0; 256 << 10];
+    own.view().read(0, &mut found);
+    assert!(found.iter().all(|byte| *byte == 3));
+    drop(own);
+    bench.close();
 }
 
 /// Where devices have no mover the ladder decides; every way that was asked for is named with what is in it.
