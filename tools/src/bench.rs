@@ -9,6 +9,7 @@ pub mod measure;
 pub mod plan;
 pub mod workload;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -16,7 +17,8 @@ use clap::{Args, ValueEnum};
 use tentpeg_driver::controller::ControllerError;
 use tentpeg_driver::gpu::LibraryError;
 use tentpeg_engine::{
-    ByteSize, Engine, EngineConfig, GpuWordsError, Lane, LaneMode, Memory, OpenError, OpenOptions, Segment,
+    ByteSize, Engine, EngineConfig, EngineDevice, GpuWordsError, Lane, LaneMode, Memory, OpenError, OpenOptions,
+    Segment,
 };
 use thiserror::Error;
 
@@ -337,10 +339,12 @@ fn report_of(
 
 /// Which way the bytes went, of each kind of device.
 fn path(engine: &Engine) -> String {
-    let moves = |moves: bool| engine.devices().any(|device| device.info().moves_data == moves);
-    let host = moves(true).then_some("host memory, copied by the model");
-    let none = moves(false).then_some("none: a null store moves no bytes");
-    host.into_iter().chain(none).collect::<Vec<_>>().join("; ")
+    let path = |device: EngineDevice<'_>| match (device.info().moves_data, device.model_counters()) {
+        (false, _) => "none: a null store moves no bytes",
+        (true, Some(_)) => "host memory, copied by the model",
+        (true, None) => "host memory, by the controller itself",
+    };
+    engine.devices().map(path).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join("; ")
 }
 
 fn close(engine: Engine, lane: Option<Lane>) -> Result<(), ControllerError> {

@@ -162,10 +162,11 @@ pub trait Doorbell: Send {
 ///
 /// It is disarmed, and costs nothing, as long as its user polls. Of entries that were posted before it was armed it need
 /// not tell, so its user arms it, looks at the queue once more, and sleeps only then. It may also tell of nothing. Its
-/// descriptor becomes readable when it has something to tell.
+/// descriptor becomes readable when it has something to tell. Arming one that is armed is cheap, and other than that may
+/// take a call to the kernel that makes and unmakes a handler: whoever sleeps often leaves it armed.
 pub trait Interrupt: AsFd + Send {
-    /// From now on an entry that is posted makes the descriptor readable. A full barrier: what the caller looks at
-    /// afterwards was not read before.
+    /// From now on an entry that is posted makes the descriptor readable, and what was told before is forgotten. A full
+    /// barrier: what the caller looks at afterwards was not read before.
     ///
     /// # Errors
     /// What the host says; it is not armed then.

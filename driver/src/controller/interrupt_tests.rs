@@ -84,6 +84,27 @@ fn whoever_arms_looks_and_sleeps_is_woken_each_time() {
 }
 
 #[test]
+fn who_stays_armed_is_woken_each_time_and_arming_forgets_what_was_told() {
+    let mut rig = rig();
+    for _ in 0..500 {
+        rig.interrupt.arm().unwrap();
+        rig.read();
+        assert!(rig.comes(600), "it has been armed since before the command");
+        assert_eq!(rig.look(), 1, "the entry comes before the interrupt");
+        assert!(rig.comes(0), "looking at the queue forgets nothing");
+    }
+    rig.interrupt.arm().unwrap();
+    assert!(!rig.comes(0), "of what has been seen");
+    rig.interrupt.disarm();
+    rig.interrupt.disarm();
+    rig.read();
+    while rig.look() == 0 {
+        std::thread::yield_now();
+    }
+    assert!(!rig.comes(0));
+}
+
+#[test]
 fn a_pair_has_its_interrupt_in_the_next_life_too() {
     let mut rig = rig();
     let ended = rig.controller.recover(&mut [&mut rig.pair], &mut |_| (), "to see".to_owned());

@@ -68,6 +68,11 @@ impl ModelInterrupt {
         Ok(Self { board: Arc::clone(board), vector: usize::from(vector), event: Arc::clone(event) })
     }
 
+    fn forget(&self) {
+        // Nothing to read is an error, as the descriptor does not block.
+        let _ = read(&self.event, &mut [0; 8]);
+    }
+
     fn armed(&self) -> &AtomicBool {
         let Vectors(vectors) = &self.board.vectors;
         &vectors[self.vector].armed
@@ -83,14 +88,14 @@ impl AsFd for ModelInterrupt {
 impl Interrupt for ModelInterrupt {
     fn arm(&mut self) -> io::Result<()> {
         self.armed().store(true, Ordering::Relaxed);
+        self.forget();
         fence(Ordering::SeqCst);
         Ok(())
     }
 
     fn disarm(&mut self) {
         self.armed().store(false, Ordering::Relaxed);
-        // Nothing to read is an error, as the descriptor does not block. What is raised at this very moment is read the
-        // next time, and tells of nothing then.
-        let _ = read(&self.event, &mut [0; 8]);
+        // What is raised at this very moment is read the next time, and tells of nothing then.
+        self.forget();
     }
 }

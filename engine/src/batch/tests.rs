@@ -187,6 +187,12 @@ fn a_batch_is_not_finished_while_a_task_of_it_is_pending() {
 }
 
 #[test]
+fn what_is_asked_for_is_kept() {
+    let BatchOptions { capacity, priority, notifier } = BatchOptions::with_capacity(9);
+    assert_eq!((capacity, priority, notifier.is_none()), (9, Priority::High, true));
+}
+
+#[test]
 fn what_was_freed_takes_no_more_and_waits_for_lanes_that_have_it() {
     let batch = batch();
     append(&batch, &[VALID]).unwrap();

@@ -180,6 +180,8 @@ impl Port {
     /// The controller is a new one: these commands of the former one have no completion, and its cache may be lost.
     fn recovered(&mut self, interrupted: Vec<CommandTasks>) {
         self.recorder.reset();
+        // What a reset has left of its interrupts nobody knows.
+        self.disarm();
         let waited = self.durable.interrupted();
         for token in interrupted.into_iter().chain(waited) {
             if !token.flags.is_empty() {

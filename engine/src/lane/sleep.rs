@@ -1,5 +1,6 @@
 //! How a lane with a thread sleeps: it says that it does, has the devices interrupt it, looks at everything once more, and
-//! sleeps only where that was in vain (see `bell`).
+//! sleeps only where that was in vain (see `bell`). Devices go on interrupting it when it is up: having them stop and begin
+//! is dear. It has them stop when it finds that it does not sleep any more.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,12 +77,14 @@ impl Lane {
         } else {
             Woken::Never
         };
-        for port in &mut self.ports {
-            port.bell.get_up();
-            port.disarm();
-        }
+        self.ports.iter().for_each(|port| port.bell.get_up());
         alarm.take();
         woken
+    }
+
+    /// Has no device interrupt any more: it is busy.
+    pub(super) fn disarm(&mut self) {
+        self.ports.iter_mut().for_each(Port::disarm);
     }
 
     fn wait_for(&self, alarm: &Alarm) -> Woken {
@@ -101,16 +104,19 @@ impl Lane {
 }
 
 impl Port {
-    /// Has the device interrupt, where there is something that it could interrupt for. Whether its lane can sleep.
+    /// Has the device interrupt, where there is something that it could interrupt for, and from then on until the lane has
+    /// become busy. Whether its lane can sleep.
     fn arm(&mut self) -> bool {
-        if self.is_idle() {
+        // One that interrupts already is armed anew: what it has told of would keep the lane awake.
+        if self.is_idle() && !self.is_armed {
             return true;
         }
         self.is_armed = self.interrupt.as_mut().is_some_and(|interrupt| interrupt.arm().is_ok());
         self.is_armed
     }
 
-    fn disarm(&mut self) {
+    /// Has it interrupt no more.
+    pub(super) fn disarm(&mut self) {
         if std::mem::take(&mut self.is_armed)
             && let Some(interrupt) = &mut self.interrupt
         {

@@ -11,6 +11,9 @@ use super::sleep::{Sleeps, Woken};
 use super::{Lane, LaneError, LaneIdle};
 use crate::OpenError;
 
+/// Busy turns since it last slept after which a lane has the devices interrupt it no more.
+const BUSY: u32 = 64;
+
 /// The thread that turns a lane, and gives it back when it is stopped.
 pub(crate) struct LaneThread {
     stop: Arc<AtomicBool>,
@@ -78,10 +81,15 @@ fn run(mut lane: Lane, idle: LaneIdle, alarm: &Alarm, stop: &AtomicBool, sleeps:
     let stopped = || stop.load(Ordering::Acquire);
     // Since when it has looked in vain.
     let mut since: Option<Instant> = None;
+    let mut busy_turns: u32 = 0;
     while !stopped() {
         // An empty turn gives the processor away (see Function::pause).
         if lane.turn() {
             since = None;
+            busy_turns = busy_turns.wrapping_add(1);
+            if busy_turns == BUSY {
+                lane.disarm();
+            }
             continue;
         }
         let LaneIdle::Sleep { after } = idle else { continue };
@@ -90,6 +98,7 @@ fn run(mut lane: Lane, idle: LaneIdle, alarm: &Alarm, stop: &AtomicBool, sleeps:
         }
         let woken = lane.sleep(alarm, sleeps, stopped);
         sleeps.end(woken);
+        busy_turns = 0;
         if woken == Woken::Never {
             since = None;
         }

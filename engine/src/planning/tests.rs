@@ -66,6 +66,23 @@ fn plan(works: &[Work], limits: &Limits) -> Vec<(Step, Vec<Extent>)> {
     commands
 }
 
+/// What is entered is not submitted before the tail has moved behind it.
+#[test]
+fn nothing_behind_the_tail_is_planned() {
+    let limits = limits(12, 9, 12);
+    let works: Vec<_> = (0..4u64).map(|block| transfer(OpCode::Read, block, 0x10_0000 + (block << 12), 4096)).collect();
+    let batch = batch(&works);
+    for tail in 1..=4 {
+        let step =
+            next_command(&mut batch.shared.walk(), Cursor::default(), tail, false, &ground(&limits), &mut Vec::new());
+        let step = step.unwrap();
+        assert_eq!(
+            (step.tasks, step.bytes, step.next),
+            (tail, u64::from(tail) << 12, Cursor { task: tail, planned: 0 })
+        );
+    }
+}
+
 #[test]
 fn an_object_over_64_shuffled_pages_is_one_command() {
     let limits = limits(12, 9, 12);

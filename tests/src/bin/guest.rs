@@ -45,7 +45,7 @@ fn run() -> Result<(), Ending> {
     let modules = Path::new("/modules");
     system::load_modules(modules, "order", "")?;
     let settings = Settings::read()?;
-    let mut report = Writer::new(system::report()?);
+    let mut report = Writer::begin(system::report()?)?;
     if settings.task == Task::Compare {
         let rates = compare::run(modules).and_then(|rates| Ok(serde_json::to_string(&rates)?));
         let verdict = rates.and_then(|rates| Ok(report.fact(compare::RATES, &rates)?));

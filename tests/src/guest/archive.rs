@@ -11,7 +11,7 @@ const PROGRAM: u32 = 0o100_755;
 const FILE: u32 = 0o100_644;
 
 /// An archive under construction.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Archive {
     bytes: Vec<u8>,
     entries: u32,

@@ -406,7 +406,7 @@ fn unplugged(functions: &Functions) -> Verdict {
     let function = open_function(sysfs, *unplugged, functions.settings.way)?;
     let mut bench = bench_of(Arc::clone(&function))?;
     let mut pair = bench.pair(16)?;
-    Writer::new(report()?).wish(Wish::Unplug)?;
+    Writer::amid(report()?).wish(Wish::Unplug)?;
     let removed = read_until_removed(&mut bench, &mut pair);
     // Whatever came of it, the kernel waits no longer.
     function.cut_off();

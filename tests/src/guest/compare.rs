@@ -56,7 +56,7 @@ pub enum Contender {
     Fio,
     /// `fio` over io_uring, on queues that are polled.
     FioPolled,
-    /// `tentpeg bench` with a thread of the engine's.
+    /// `tentpeg bench` with a thread of the engine's, on a processor of its own.
     Thread,
     /// `tentpeg bench` with the thread that submits driving the queues.
     Caller,
@@ -71,7 +71,7 @@ impl Contender {
         match self {
             Self::Fio => "kernel, fio io_uring",
             Self::FioPolled => "kernel, fio io_uring, polled",
-            Self::Thread => "tentpeg bench",
+            Self::Thread => "tentpeg bench --pin 1",
             Self::Caller => "tentpeg bench --lane caller",
         }
     }
@@ -103,7 +103,11 @@ impl Contender {
                 for (option, value) in [("--block", block), ("--depth", depth), ("--requests", requests)] {
                     bench.args([option.to_owned(), value.to_string()]);
                 }
-                bench.args(["--lane", if self == Self::Caller { "caller" } else { "thread" }, "--json"]);
+                match self {
+                    Self::Caller => bench.args(["--lane", "caller"]),
+                    _ => bench.args(["--lane", "thread", "--pin", "1"]),
+                };
+                bench.arg("--json");
                 bench.args(["--node", "6a4e6483-f952-40da-89c8-235c4d9449cc"]);
                 bench
             }

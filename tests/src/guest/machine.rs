@@ -105,9 +105,10 @@ impl Machine {
         arguments.extend(["-device".to_owned(), "nvme-subsys,id=subsystem".to_owned()]);
         for (index, drive) in drives.iter().enumerate() {
             let Drive { mdts, options, namespaces } = drive;
+            // The last ones, where there are others: the first controller has its place.
             let place = match (index + SLOTS.len()).checked_sub(drives.len()) {
-                Some(slot) => format!("bus=port{slot}"),
-                None => format!("addr={:#x}", index + 5),
+                Some(slot) if drives.len() > SLOTS.len() => format!("bus=port{slot}"),
+                _ => format!("addr={:#x}", index + 5),
             };
             // All controllers of a subsystem have one serial number.
             let serial = if namespaces.is_empty() { index - 1 } else { index };

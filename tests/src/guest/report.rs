@@ -1,7 +1,8 @@
 //! How each test ended, from guest to host: lines of text on a serial port.
 //!
-//! `tentpeg<TAB>word<TAB>test<TAB>reason`, and at the end `tentpeg<TAB>done<TAB>count`. A report without that last line,
-//! or with another count, is of a guest that did not come to its end. `tentpeg<TAB>wish<TAB>what` asks something of the
+//! `tentpeg<TAB>begun` first, then `tentpeg<TAB>word<TAB>test<TAB>reason`, and at the end `tentpeg<TAB>done<TAB>count`. A
+//! report without that last line, or with another count, is of a guest that did not come to its end; one without the first
+//! of a guest whose kernel did not come to its first program. `tentpeg<TAB>wish<TAB>what` asks something of the
 //! host on the way, `tentpeg<TAB>fact<TAB>name<TAB>text` tells it something.
 
 use std::io::{self, Write};
@@ -36,6 +37,11 @@ pub fn wishes(text: &str) -> impl Iterator<Item = Wish> {
     })
 }
 
+/// Whether there is a report at all.
+pub fn has_begun(text: &str) -> bool {
+    text.lines().any(|line| line.trim_end_matches('\r').strip_prefix(MARK) == Some("\tbegun"))
+}
+
 /// What a report says beside verdicts, under this name.
 pub fn fact<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
@@ -51,8 +57,18 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// A report to `to`.
-    pub fn new(to: W) -> Self {
+    /// A report to `to`, from its first line on.
+    ///
+    /// # Errors
+    /// What writing gives.
+    pub fn begin(to: W) -> io::Result<Self> {
+        let mut report = Self::amid(to);
+        report.line(&["begun"])?;
+        Ok(report)
+    }
+
+    /// A report to `to` that was begun elsewhere.
+    pub fn amid(to: W) -> Self {
         Self { to, count: 0 }
     }
 
@@ -119,7 +135,7 @@ pub fn read(text: &str) -> Result<Vec<(String, Verdict)>, String> {
             Some("passed") => Ok(()),
             Some("skipped") => Err(Ending::Skipped(reason)),
             Some("FAILED") => Err(Ending::Failed(reason)),
-            Some("wish" | "fact") => continue,
+            Some("begun" | "wish" | "fact") => continue,
             Some("done") if test == verdicts.len().to_string() => return Ok(verdicts),
             Some("done") => return Err(format!("the guest ran {test} tests, {} were reported", verdicts.len())),
             _ => return Err(format!("no report: {line:?}")),
@@ -141,7 +157,7 @@ mod tests {
             ("d", Err(Ending::Failed("two\nlines".to_owned()))),
         ];
         let mut bytes = Vec::new();
-        let mut writer = Writer::new(&mut bytes);
+        let mut writer = Writer::begin(&mut bytes).unwrap();
         writer.wish(Wish::Unplug).unwrap();
         writer.fact("rates", "{\"a\": 1}").unwrap();
         for (test, verdict) in &verdicts {
@@ -149,6 +165,7 @@ mod tests {
         }
         writer.done().unwrap();
         let text = format!("noise\r\n{}", String::from_utf8(bytes).unwrap().replace('\n', "\r\n"));
+        assert!(has_begun(&text) && !has_begun("tentpeg\tbeg") && !has_begun("the kernel's own begun\n"));
         assert_eq!((fact(&text, "rates"), fact(&text, "rate")), (Some("{\"a\": 1}"), None));
         assert_eq!(wishes(&text).collect::<Vec<_>>(), [Wish::Unplug]);
         assert_eq!(wishes("tentpeg\twish\tunplug").count(), 0, "not whole yet");

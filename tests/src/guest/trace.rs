@@ -2,6 +2,7 @@
 //! and tells.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt;
 
 use tentpeg_driver::bus::{PciAddress, Sysfs};
@@ -17,6 +18,9 @@ const BUS_MASTER_ENABLE: u64 = 1 << 2;
 /// The event that markers are among.
 pub const CONFIG_WRITES: &str = "pci_cfg_write";
 
+/// Marks of jobs.
+const JOBS: RangeInclusive<u8> = 0x40..=0x7F;
+
 /// A place in the trace that the guest marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marker(u8);
@@ -29,7 +33,7 @@ impl Marker {
 
     /// Before the `job`th job of the `contender`th contender, from 0 on: 0 to 7 of both.
     pub(super) fn before_job(contender: u8, job: u8) -> Self {
-        Self(0x40 + contender * 8 + job)
+        Self(JOBS.start() + contender * 8 + job)
     }
 
     /// Marks the trace, by a register of a function.
@@ -111,20 +115,21 @@ pub const TRAFFIC: [&str; 6] = [
     "pci_nvme_irq_msix",
 ];
 
-/// The traffic behind a marker of `function`, up to its next one.
+/// The traffic behind a marker of `function`, up to its next one; markers are written in their order.
 ///
 /// # Errors
 /// The trace has no such marker.
 pub fn traffic(trace: &str, marker: Marker, function: &str) -> Result<Traffic, String> {
+    // Marks grow. Who resets a function, or wakes it, restores what the register once had: an older one.
     let marked = |line: &str| {
-        config_writes(line)
-            .find(|write| write.function == function && write.offset == CACHE_LINE_SIZE)
-            .map(|write| write.value)
+        let mut writes = config_writes(line).filter(|write| write.function == function);
+        let mark = writes.find(|write| write.offset == CACHE_LINE_SIZE)?.value as u8;
+        JOBS.contains(&mark).then_some(mark)
     };
-    let mut lines = trace.lines().skip_while(|line| marked(line) != Some(marker.0.into()));
+    let mut lines = trace.lines().skip_while(|line| marked(line) != Some(marker.0));
     lines.next().ok_or_else(|| format!("the trace has no {marker:?}"))?;
     let mut traffic = Traffic::default();
-    for line in lines.take_while(|line| marked(line).is_none()) {
+    for line in lines.take_while(|line| marked(line).is_none_or(|mark| mark <= marker.0)) {
         // A name may have the time before it, and arguments behind it.
         let words = line.split_whitespace().next().unwrap_or_default();
         match words.rsplit(':').next().unwrap_or_default() {
@@ -161,9 +166,10 @@ mod tests {
         let trace = "pci_nvme_read cid 1\npci_cfg_write nvme 00:05.0 @0xc <- 0x41\n\
                      pci_nvme_mmio_doorbell_sq sqid 1 new_tail 2\npci_nvme_read cid 2 nsid 1\npci_nvme_write cid 3\n\
                      7@1.5:pci_nvme_irq_msix raising MSI-X IRQ vector 1\npci_nvme_mmio_doorbell_cq cqid 1\n\
-                     pci_cfg_write nvme 00:05.0 @0x4 <- 0x406\n\
+                     pci_cfg_write nvme 00:05.0 @0x4 <- 0x406\npci_cfg_write nvme 00:05.0 @0xc <- 0x0\n\
+                     pci_cfg_write nvme 00:05.0 @0xc <- 0x40\npci_nvme_read cid 3\n\
                      pci_cfg_write nvme 00:05.0 @0xc <- 0x42\npci_nvme_read cid 4\n";
-        let expected = Traffic { commands: 2, submission_doorbells: 1, completion_doorbells: 1, interrupts: 1 };
+        let expected = Traffic { commands: 3, submission_doorbells: 1, completion_doorbells: 1, interrupts: 1 };
         assert_eq!(traffic(trace, Marker::before_job(0, 1), "00:05.0"), Ok(expected));
         let rest = Traffic { commands: 1, ..Traffic::default() };
         assert_eq!(traffic(trace, Marker::before_job(0, 2), "00:05.0"), Ok(rest));

@@ -83,7 +83,8 @@ fn guest(boot: &Boot, programs: &Programs, traced: &'static [&'static str]) -> R
     archive.program(FIO, &fs::read(&programs.fio)?);
     archive.program(TENTPEG, &fs::read(&programs.tentpeg)?);
     let iommu = Iommu { remaps_interrupts: true, address_bits: 39 };
-    boot.start(Settings { way: boot.way, iommu, task: Task::Compare }, vec![PLAIN[0]], boot.bar_bytes, traced, archive)
+    let settings = Settings { way: boot.way, iommu, task: Task::Compare };
+    boot.start(settings, &[PLAIN[0]], boot.bar_bytes, traced, &archive)
 }
 
 /// A path as the archive has it.

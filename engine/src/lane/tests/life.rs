@@ -81,6 +81,7 @@ fn a_lane_that_outlives_its_engine_ends_every_task() {
         assert_eq!(states(batch), [Failed; 5]);
         assert_eq!(batch.overall(), BatchStatus { tasks: 5, ended: 5, unsuccessful: 5 });
         assert_eq!(batch.nvme_status(0).unwrap(), None, "no device said so");
+        assert_eq!(batch.failure(0).unwrap(), Some(crate::FailureReason::Lost), "there is a lane");
     }
     assert!(!lane.turn(), "and it has no more to do");
     memory.view().fill(1);
@@ -138,6 +139,33 @@ fn an_engine_with_a_thread_is_dropped_in_the_middle() {
         assert!(states.iter().all(|state| matches!(state, Completed | Canceled)));
         memory.view().fill(1);
     }
+}
+
+/// The device takes its time, so that there is something to wait for.
+#[test]
+fn a_batch_that_was_freed_in_flight_has_ended() {
+    use tentpeg_driver::model::faults::{Action, CommandQueue, Rule, When};
+
+    let engine = Engine::open("model:size=1MiB", EngineConfig::default()).unwrap();
+    let action = Action::Delay { turns: 2_000 };
+    engine.faults().unwrap().add(Rule { queue: CommandQueue::Io, opcode: None, when: When::Next(u64::MAX), action });
+    let memory = engine.allocate_memory(1 << 20).unwrap();
+    let request = |block| Request {
+        opcode: OpCode::Read,
+        source: memory.address() + block * BLOCK,
+        target_id: SegmentId(1),
+        target_offset: block * BLOCK,
+        length: BLOCK,
+    };
+    let requests: Vec<_> = (0..16).rev().map(request).collect();
+    for _ in 0..20 {
+        let batch = engine.allocate_batch(16).unwrap();
+        engine.submit(&batch, &requests).unwrap();
+        let other = batch.clone();
+        batch.free();
+        assert_eq!((other.overall().ended, other.overall().tasks), (16, 16));
+    }
+    engine.close().unwrap();
 }
 
 /// Two engines have the same segment numbers and different devices, and neither takes the other's batch.

@@ -215,3 +215,21 @@ fn what_is_slow_is_told_and_not_too_often() {
     let submitted = kept.iter().filter(|(level, _, text)| *level == Level::TRACE && text.contains("submitted"));
     assert_eq!(submitted.count(), 2);
 }
+
+#[test]
+fn what_is_slow_tells_how_often_it_was_asked_for() {
+    let config = EngineConfig { slow_request: Some(Duration::ZERO), ..EngineConfig::default() };
+    let (engine, lane) = Engine::open_caller_driven("model:size=1MiB", config).unwrap();
+    let status = StatusCode::NAMESPACE_NOT_READY.status();
+    let action = Action::Status { status, execute: false };
+    engine.faults().unwrap().add(Rule { queue: CommandQueue::Io, opcode: None, when: When::Nth(1), action });
+    let memory = engine.allocate_memory(16 * BLOCK as usize).unwrap();
+    let mut bench = Bench { engine, lane, memory };
+    bench.submit(&[bench.read(0, 0, BLOCK)]);
+    bench.run();
+    let device = bench.engine.statistics().devices.remove(0);
+    let told: Vec<_> = device.slowest.iter().map(|slow| (slow.attempts, slow.status)).collect();
+    assert_eq!(told, [(0, status), (1, StatusCode::SUCCESS.status())]);
+    let Bench { engine, lane, memory: _memory } = bench;
+    engine.close_with(lane).unwrap();
+}
