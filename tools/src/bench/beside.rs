@@ -1,6 +1,6 @@
 //! Other ways to do the same reads, side by side with ours: from a file, through the kernel, into GPU memory.
 //!
-//! A round measures ours and then each other way for the same time; there are [`ROUNDS`] of them, and the median of each
+//! A round measures ours and then each other way for the same time; there are five of them, and the median of each
 //! counts. A way that cannot be gone has its reason in place of numbers. In the end each way reads once more, and what came
 //! is compared with the file.
 
