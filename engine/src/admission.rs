@@ -66,6 +66,15 @@ pub enum RequestError {
         /// The address asked for.
         source_address: u64,
     },
+    /// The request's bytes would have to be copied by the host, and the memory is a GPU's.
+    #[error(
+        "source {source_address:#x} is memory of a GPU, which the host cannot copy to: read whole blocks, on their \
+         boundaries, into memory on a multiple of 4"
+    )]
+    HostCopy {
+        /// The address asked for.
+        source_address: u64,
+    },
     /// The memory was registered for the other direction only.
     #[error("source {source_address:#x} was registered for {registered:?}, the request needs {needed:?}")]
     Access {
@@ -165,6 +174,9 @@ fn admit_odd(request: &Request, index: u16, segment: &Segment, memory: &Nameable
     let Request { opcode, source, target_offset, length, .. } = *request;
     if opcode == OpCode::Read && segment.layout.unaligned_reads && length != 0 {
         check_bounds(segment, target_offset, length)?;
+        if !memory.is_touchable(source) {
+            return Err(RequestError::HostCopy { source_address: source });
+        }
         let registered = match memory.resolve(source, length) {
             Ok((_, registered)) => registered,
             Err(error) => memory.staged(source, length).unwrap_or(Err(error))?,

@@ -20,6 +20,7 @@ use tentpeg_driver::bus::{Function, Interrupt};
 use tentpeg_driver::controller::quirks::PciId;
 use tentpeg_driver::controller::{Controller, ControllerConfig, ControllerError, Namespace, PairWithInterrupt};
 use tentpeg_driver::dma::DmaSpace;
+use tentpeg_driver::gpu::Translation;
 use tentpeg_driver::model::{Model, ModelError, SoftwareIommu};
 use tentpeg_driver::queue::QueuePair;
 use tentpeg_driver::spec::identify::Oncs;
@@ -49,6 +50,7 @@ pub struct Device {
     interrupt: Option<Box<dyn Interrupt>>,
     /// Nothing can be on it: it was made a moment ago, or keeps nothing.
     blank: bool,
+    translation: Translation,
 }
 
 /// What is known of a device before its controller is enabled.
@@ -61,12 +63,23 @@ struct Found {
     created: Option<file_store::Created>,
     /// Its identifiers, where they are known.
     pci: Option<PciId>,
+    /// What translates its addresses, as GPU memory is asked for.
+    translation: Translation,
+    has_mover: bool,
+}
+
+impl Found {
+    /// A function that is no model of ours, and moves its data.
+    fn of_function(name: String, function: Arc<dyn Function>, writable: bool, translation: Translation) -> Self {
+        let (model, created, pci, has_mover) = (None, None, None, false);
+        Self { name, function, writable, moves_data: true, model, created, pci, translation, has_mover }
+    }
 }
 
 impl Device {
     /// Enables the controller, finds the namespace and makes the queue pair.
     fn enable(found: Found, blank: bool, config: &EngineConfig, mode: LaneMode) -> Result<Self, OpenError> {
-        let Found { name, function, writable, moves_data, model, created, pci } = found;
+        let Found { name, function, writable, moves_data, model, created, pci, translation, has_mover } = found;
         let failed = |source| OpenError::Controller { device: name.clone(), source };
         let clock = Clock::new(&function);
         let controller = ControllerConfig { pci: pci.or(config.controller.pci), ..config.controller.clone() };
@@ -94,13 +107,14 @@ impl Device {
             limits,
             writable,
             moves_data,
+            has_mover,
             queue_pairs: controller.queue_pairs(),
             depth: pair.slots(),
             created_file: created.as_ref().map(|created: &file_store::Created| created.path().to_owned()),
             ownership: None,
         };
         let held = Held { controller, namespace, clock, model, created, hold: None, lock: None };
-        Ok(Self { info, held, pair, interrupt, blank })
+        Ok(Self { info, held, pair, interrupt, blank, translation })
     }
 
     /// What is known of it.
@@ -168,6 +182,11 @@ impl Device {
         self.held.clock.function().dma()
     }
 
+    /// What translates the addresses of its commands, as GPU memory is asked for.
+    pub(crate) fn translation(&self) -> Translation {
+        self.translation
+    }
+
     /// What segments on it can be.
     pub(crate) fn traits(&self) -> DeviceTraits {
         DeviceTraits {
@@ -191,13 +210,20 @@ pub struct Devices {
     reach: function::Reach,
     mode: LaneMode,
     config: EngineConfig,
+    /// How many models have a mover at the same time: each has its part of the GPU.
+    sharers: u32,
 }
 
 impl Devices {
     /// No device yet, for an engine that is run like this.
     pub fn new(mode: LaneMode, config: EngineConfig) -> Self {
         let reach = function::Reach::default();
-        Self { devices: Vec::new(), iommu: SoftwareIommu::new(), reach, mode, config }
+        Self { devices: Vec::new(), iommu: SoftwareIommu::new(), reach, mode, config, sharers: 1 }
+    }
+
+    /// How many devices there are to be: where they are models that reach a GPU, each has its part of it.
+    pub fn expect(&mut self, devices: usize) {
+        self.sharers = u32::try_from(devices).unwrap_or(u32::MAX).max(1);
     }
 
     /// Opens what `uri` names. Its number, by which layouts name it: they count from 0.
@@ -249,7 +275,8 @@ impl Devices {
             }
             DeviceUri::VfioUser(settings) => return self.take(function::find_behind_socket(&settings)?, false),
         };
-        let found = model::find(&settings, self.mode, &self.iommu).map_err(|error| match error {
+        let gpu = self.config.gpu.as_ref().map(|gpu| (gpu, self.sharers));
+        let found = model::find(&settings, self.mode, &self.iommu, gpu).map_err(|error| match error {
             OpenError::Model(ModelError::InUse { path }) => OpenError::Lock(store_in_use(&path)),
             error => error,
         })?;
@@ -263,7 +290,7 @@ impl Devices {
     /// As [`open`](Self::open); [`OpenError::AddressSpace`] where it does not share that of the devices before it.
     pub fn add(&mut self, function: Arc<dyn Function>, writable: bool) -> Result<usize, OpenError> {
         let name = function.name().to_owned();
-        self.take(Found { name, function, writable, moves_data: true, model: None, created: None, pci: None }, false)
+        self.take(Found::of_function(name, function, writable, Translation::Other), false)
     }
 
     fn take(&mut self, found: Found, blank: bool) -> Result<usize, OpenError> {

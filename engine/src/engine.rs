@@ -12,6 +12,7 @@ use arc_swap::ArcSwap;
 use crossbeam_queue::ArrayQueue;
 use tentpeg_driver::controller::{ControllerConfig, ControllerError, RecoveryCounters};
 use tentpeg_driver::dma::{Access, DmaSpace, HostMemory, Region};
+use tentpeg_driver::gpu::Translation;
 use tentpeg_driver::model::{Faults, Model, ModelCounters, Violation};
 use tentpeg_driver::spec::identify::Oncs;
 use tentpeg_driver::spec::log::SmartLog;
@@ -24,6 +25,7 @@ use crate::batch::{Batch, BatchOptions, SubmitError};
 use crate::blocks::write_zeroes;
 use crate::counters::{EngineCounters, SharedCounters};
 use crate::device::{Device, DeviceInfo, Held, OpenError, SharedDevice, lock};
+use crate::gpu::{EngineGpu, GpuOptions};
 use crate::lane::{
     Alarm, Bell, Closing, Inbox, Inquiries, Lane, LaneOptions, LaneThread, Port, PortParts, deal, give_up_inbox,
 };
@@ -70,6 +72,8 @@ pub struct EngineConfig {
     /// Commands that take so long, or longer, are told: as events of the target `tentpeg::slow` (`tracing`), and in
     /// [`Statistics`](crate::statistics::Statistics); a few a second. None are without.
     pub slow_request: Option<Duration>,
+    /// The GPU whose memory requests can name. Models are opened so that they reach it.
+    pub gpu: Option<GpuOptions>,
 }
 
 impl Default for EngineConfig {
@@ -81,6 +85,7 @@ impl Default for EngineConfig {
             controller: ControllerConfig::default(),
             lanes: LaneOptions::default(),
             slow_request: None,
+            gpu: None,
         }
     }
 }
@@ -118,6 +123,7 @@ struct Opened {
 pub struct Engine {
     devices: Vec<Opened>,
     space: Arc<DmaSpace>,
+    gpu: Option<EngineGpu>,
     lanes: Vec<LaneThread>,
     segments: Arc<[Segment]>,
     not_opened: Vec<NotOpened>,
@@ -191,6 +197,12 @@ impl Engine {
         let Some(space) = opened.first().map(|device| Arc::clone(device.space())) else {
             return Err(segment::LayoutError::NoDevice { segment: String::new(), device: 0, devices: 0 }.into());
         };
+        let gpu = config.gpu.map(|options| EngineGpu {
+            options,
+            moved: opened.iter().all(|device| device.info().has_mover),
+            translation: opened.first().map_or(Translation::Other, Device::translation),
+        });
+        let stager = gpu.as_ref().and_then(EngineGpu::stager);
         let registered = Arc::<ArcSwap<Registered>>::default();
         let unaligned_reads = segments.iter().any(|segment| segment.layout.unaligned_reads);
         let alarms: Vec<Arc<Alarm>> =
@@ -205,7 +217,7 @@ impl Engine {
             let staging = StagingCell::default();
             if unaligned_reads {
                 // It is empty.
-                let _ = staging.set(StagingMemory::new(&space, &info.limits).map_err(failed)?);
+                let _ = staging.set(StagingMemory::new(&space, &info.limits, stager).map_err(failed)?);
             }
             let mut shared = Opened {
                 inbox: Arc::new(ArrayQueue::new(max_batches)),
@@ -252,6 +264,7 @@ impl Engine {
         let mut engine = Self {
             devices,
             space,
+            gpu,
             lanes: Vec::new(),
             segments,
             not_opened,

@@ -7,6 +7,7 @@
 
 mod bell;
 mod closing;
+mod copies;
 mod cpus;
 mod durable;
 mod ends;

@@ -15,9 +15,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tentpeg_driver::dma::{
-    Access, Backing, CallerMemory, DmaSpace, DmaView, HostMemory, InPlaceError, Iova, IovaRange, Pages, Region,
-    WholePages,
+    AcceleratorMemory, Access, Backing, CallerMemory, DmaSpace, DmaView, HostMemory, InPlaceError, Iova, IovaRange,
+    Pages, Region, WholePages,
 };
+use tentpeg_driver::gpu::{PlaceError, Placement, PointerQueries};
 
 pub use error::{MemoryError, MemoryInUse};
 #[cfg(test)]
@@ -25,6 +26,7 @@ pub(crate) use registered::StagedEntry;
 pub(crate) use registered::{Nameable, Registered};
 
 use crate::device::lock;
+use crate::gpu::MemoryPath;
 
 /// How memory of the caller is registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +85,39 @@ enum Home {
         /// Why devices do not reach it.
         reason: String,
     },
+    Gpu(GpuHome),
+}
+
+/// What of a GPU's memory devices reach.
+pub(crate) type GpuRegion = Region<Arc<dyn AcceleratorMemory>>;
+
+/// GPU memory, the engine's or the caller's.
+pub(crate) struct GpuHome {
+    /// Until it is unregistered, whoever has a handle; none where it is staged.
+    region: Mutex<Option<GpuRegion>>,
+    /// Allocated as long as there is a handle, where it is the engine's.
+    memory: Arc<dyn AcceleratorMemory>,
+    /// The IOVAs of its pages, and of its first byte; `None`: it is staged.
+    iovas: Option<(IovaRange, Iova)>,
+    /// Bytes of its first page before it.
+    before: u64,
+    path: MemoryPath,
+    /// Where the caller's lay when it was registered; `None`: the engine has allocated it.
+    placement: Option<Placement>,
+}
+
+impl GpuHome {
+    /// `region` is of `memory`, of which requests name no byte before `before`; without one it is staged.
+    pub(crate) fn new(
+        region: Option<GpuRegion>,
+        memory: Arc<dyn AcceleratorMemory>,
+        (before, path): (u64, MemoryPath),
+        placement: Option<Placement>,
+    ) -> Self {
+        // The first byte lies before the end of its first page.
+        let iovas = region.as_ref().map(|region| (region.range(), region.iova_at(before).unwrap_or(region.iova())));
+        Self { region: Mutex::new(region), memory, iovas, before, path, placement }
+    }
 }
 
 impl Memory {
@@ -108,6 +143,13 @@ impl Memory {
             Err(error) => return Err(error),
         };
         Ok(Self::new(range, options, home))
+    }
+
+    /// Memory of a GPU.
+    pub(crate) fn of_gpu((address, len): (u64, u64), access: Access, home: GpuHome) -> Self {
+        // What is addressed fits an address.
+        let staging = home.iovas.is_none();
+        Self::new((address, len as usize), RegisterOptions { access, staging }, Home::Gpu(home))
     }
 
     fn in_place(space: &Arc<DmaSpace>, memory: &Arc<CallerMemory>, access: Access) -> Result<Home, InPlaceError> {
@@ -149,7 +191,7 @@ impl Memory {
     pub fn pages(&self) -> Option<&Pages> {
         match &self.inner.home {
             Home::Allocated(region) => Some(region.backing().pages()),
-            Home::InPlace { .. } | Home::Staged { .. } => None,
+            Home::InPlace { .. } | Home::Staged { .. } | Home::Gpu(_) => None,
         }
     }
 
@@ -157,8 +199,32 @@ impl Memory {
     pub fn staged(&self) -> Option<&str> {
         match &self.inner.home {
             Home::Staged { reason, .. } => Some(reason),
-            Home::Allocated(_) | Home::InPlace { .. } => None,
+            Home::Allocated(_) | Home::InPlace { .. } | Home::Gpu(_) => None,
         }
+    }
+
+    /// The way that its bytes take, which was chosen when it was registered.
+    pub fn path(&self) -> MemoryPath {
+        match &self.inner.home {
+            Home::Allocated(_) | Home::InPlace { .. } => MemoryPath::Host,
+            Home::Staged { reason, .. } => MemoryPath::HostStaged { reason: reason.clone() },
+            Home::Gpu(GpuHome { path, .. }) => path.clone(),
+        }
+    }
+
+    /// Whether devices do not reach it, so that all its bytes are staged.
+    pub(crate) fn is_staged(&self) -> bool {
+        self.iovas().is_none()
+    }
+
+    /// Whether it is memory of a GPU, which the host cannot touch.
+    pub fn is_gpu(&self) -> bool {
+        matches!(self.inner.home, Home::Gpu(_))
+    }
+
+    /// Whether it is memory of a GPU that the engine has allocated, so that a handle keeps it.
+    pub(crate) fn is_own_gpu(&self) -> bool {
+        matches!(self.inner.home, Home::Gpu(GpuHome { placement: None, .. }))
     }
 
     /// How many bytes devices can reach that lie before and behind it on its first and last page, as they can be given whole
@@ -166,6 +232,10 @@ impl Memory {
     pub fn exposed_beside(&self) -> (usize, usize) {
         match &self.inner.home {
             Home::InPlace { beside, .. } => *beside,
+            Home::Gpu(GpuHome { memory, before, iovas: Some(_), .. }) => {
+                (*before as usize, (memory.len() - before) as usize - self.len())
+            }
+            Home::Gpu(_) => (0, 0),
             Home::Allocated(_) | Home::Staged { .. } => (0, 0),
         }
     }
@@ -173,13 +243,14 @@ impl Memory {
     /// The bytes of memory that the engine allocated. What a pending task reads or writes is of no meaning meanwhile.
     ///
     /// # Panics
-    /// Where it is the caller's, who has the bytes already.
+    /// Where it is the caller's, who has the bytes already, or a GPU's, of which the host has none.
     pub fn view(&self) -> DmaView<'_> {
         match &self.inner.home {
             Home::Allocated(region) => region.view(),
             Home::InPlace { memory, .. } | Home::Staged { memory, .. } => {
                 panic!("{memory:?} are the caller's: a view is of memory that an engine has allocated")
             }
+            Home::Gpu(_) => panic!("{self:?} are a GPU's: copy them there, the host has no view of them"),
         }
     }
 
@@ -188,6 +259,7 @@ impl Memory {
         match &self.inner.home {
             Home::Allocated(region) => Some(region.range()),
             Home::InPlace { iovas, .. } => Some(*iovas),
+            Home::Gpu(GpuHome { iovas, .. }) => iovas.map(|(range, _)| range),
             Home::Staged { .. } => None,
         }
     }
@@ -197,21 +269,24 @@ impl Memory {
         match &self.inner.home {
             Home::Allocated(region) => Some(region.iova()),
             Home::InPlace { first, .. } => Some(*first),
+            Home::Gpu(GpuHome { iovas, .. }) => iovas.map(|(_, first)| first),
             Home::Staged { .. } => None,
         }
     }
 
-    /// Copies from `offset` into the whole of `to`, while it is registered.
+    /// Copies from `offset` into the whole of `to`, while it is registered. What is a GPU's does not come here.
     pub(crate) fn read(&self, offset: usize, to: &mut [u8]) {
         match &self.inner.home {
+            Home::Gpu(_) => debug_assert!(false, "the host cannot read {self:?}"),
             Home::Allocated(region) => region.view().read(offset, to),
             Home::InPlace { memory, .. } | Home::Staged { memory, .. } => memory.read(offset, to),
         }
     }
 
-    /// Copies `from` to `offset`, while it is registered, for devices to write among others.
+    /// Copies `from` to `offset`, while it is registered, for devices to write among others. Likewise.
     pub(crate) fn write(&self, offset: usize, from: &[u8]) {
         match &self.inner.home {
+            Home::Gpu(_) => debug_assert!(false, "the host cannot write {self:?}"),
             Home::Allocated(region) => region.view().write(offset, from),
             Home::InPlace { memory, .. } | Home::Staged { memory, .. } => memory.write(offset, from),
         }
@@ -221,6 +296,11 @@ impl Memory {
     pub(crate) fn end(self) {
         match &self.inner.home {
             Home::InPlace { region, .. } => {
+                if let Some(region) = lock(region).take() {
+                    region.release();
+                }
+            }
+            Home::Gpu(GpuHome { region, .. }) => {
                 if let Some(region) = lock(region).take() {
                     region.release();
                 }
@@ -235,10 +315,12 @@ impl Memory {
         }
     }
 
-    /// Ends what devices reach of it where it is the caller's, at a time at which nobody knows what commands name.
+    /// Ends what devices reach of it where it is the caller's, or a GPU's, at a time at which nobody knows what commands name.
     pub(crate) fn cut_off(&self) {
-        if let Home::InPlace { region, .. } = &self.inner.home {
-            drop(lock(region).take());
+        match &self.inner.home {
+            Home::InPlace { region, .. } => drop(lock(region).take()),
+            Home::Gpu(GpuHome { region, .. }) => drop(lock(region).take()),
+            Home::Allocated(_) | Home::Staged { .. } => {}
         }
     }
 
@@ -248,6 +330,7 @@ impl Memory {
         match &self.inner.home {
             Home::Allocated(_) => true,
             Home::InPlace { region, .. } => lock(region).is_some(),
+            Home::Gpu(GpuHome { region, .. }) => lock(region).is_some(),
             Home::Staged { .. } => false,
         }
     }
@@ -255,11 +338,26 @@ impl Memory {
     /// Registers it once more. `false`: it is registered in another way.
     fn register_again(&self, options: RegisterOptions) -> bool {
         let Inner { access, staging, registrations, home, .. } = &*self.inner;
-        let same = (*access, *staging) == (options.access, options.staging) && !matches!(home, Home::Allocated(_));
+        let of_caller = match home {
+            Home::InPlace { .. } | Home::Staged { .. } => true,
+            Home::Gpu(GpuHome { placement, .. }) => placement.is_some(),
+            Home::Allocated(_) => false,
+        };
+        // Whether a GPU's is staged was not the caller's to say.
+        let as_before = *staging == options.staging || matches!(home, Home::Gpu(_));
+        let same = *access == options.access && as_before && of_caller;
         if same {
             registrations.fetch_add(1, Ordering::Relaxed);
         }
         same
+    }
+
+    /// Whether GPU memory of the caller is still what it was when it was registered.
+    pub(crate) fn check_place(&self, queries: &dyn PointerQueries) -> Result<(), PlaceError> {
+        match &self.inner.home {
+            Home::Gpu(GpuHome { placement: Some(placement), .. }) => placement.check(queries),
+            _ => Ok(()),
+        }
     }
 
     /// Takes back one registration. Whether it is registered still.

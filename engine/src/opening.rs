@@ -169,6 +169,7 @@ pub(crate) fn open(sources: Vec<DeviceSource>, options: OpenOptions) -> Result<(
     options.config.lanes.threads(options.lanes, sources.len())?;
     let mut files = HashMap::new();
     let mut devices = Devices::new(options.lanes, options.config.clone());
+    devices.expect(sources.len());
     devices.reach(&sources.iter().filter_map(DeviceSource::pci).collect::<Vec<_>>())?;
     for (number, source) in sources.iter().enumerate() {
         // Whoever comes second would only be told that the file is in use.

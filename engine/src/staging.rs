@@ -1,7 +1,7 @@
 //! Staging: bytes that no command can move to where they belong go through buffers that devices reach.
 //!
-//! Each device has [`BUFFERS`] of them in pinned memory, allocated when they may first be needed: when a segment is opened
-//! for reads of any bytes, or when memory is registered with leave to stage. Its port hands them out, one to a command, so a
+//! Each device has [`BUFFERS`] of them in pinned memory, or [`GPU_BUFFERS`] where memory of a GPU is staged, allocated when they
+//! may first be needed: when a segment is opened for reads of any bytes, or when memory is registered that is to be staged. Its port hands them out, one to a command, so a
 //! long request is many commands, of which some are with the device while others are copied. A command has its buffer
 //! until it has ended and no longer: not while a write waits for a Flush, nor while it waits to be issued again.
 //!
@@ -10,17 +10,23 @@
 
 mod waiting;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use tentpeg_driver::dma::{Access, DmaSpace, HostMemory, Iova, Region};
+use tentpeg_driver::dma::{Access, Backing, DmaSpace, HostMemory, Iova, MemoryCopy, Region};
+use tentpeg_driver::gpu::{Accelerator, CopierConfig, Copies};
 use tentpeg_driver::queue::{Extent, Limits};
 
 use crate::batch::Priority;
+use crate::device::lock;
 use crate::memory::{MemoryError, Registered};
 use waiting::Waiting;
 
 /// Buffers of a device.
 pub(crate) const BUFFERS: u16 = 32;
+/// Buffers of a device where a GPU copies to and from them: enough to fill its link while as many are with the device.
+pub(crate) const GPU_BUFFERS: u16 = 512;
+/// Pieces of 16 KiB that a GPU's copies may be cut into: all buffers at once.
+const GPU_PIECES: u32 = 1 << 13;
 /// Bytes of a buffer, where a block is no longer and a command may carry as many.
 const BUFFER: u64 = 64 << 10;
 
@@ -31,24 +37,40 @@ pub(crate) fn buffer(limits: &Limits) -> u64 {
 
 /// The buffers of a device.
 pub(crate) struct StagingMemory {
-    region: Region<HostMemory>,
+    region: Region<Box<dyn Backing>>,
     /// From one buffer to the next, in bytes: each is on pages of its own.
     stride: u64,
     /// Bytes of a buffer.
     buffer: usize,
+    buffers: u16,
+    /// What copies between them and a GPU, until the port takes it.
+    copier: Mutex<Option<Box<dyn Copies>>>,
 }
 
 /// Where a port finds the memory of its buffers, once there is some.
 pub(crate) type StagingCell = Arc<OnceLock<StagingMemory>>;
 
 impl StagingMemory {
-    /// For a device with these limits.
-    pub(crate) fn new(space: &Arc<DmaSpace>, limits: &Limits) -> Result<Self, MemoryError> {
+    /// For a device with these limits; by that GPU, where memory of it is staged.
+    pub(crate) fn new(
+        space: &Arc<DmaSpace>,
+        limits: &Limits,
+        gpu: Option<&Arc<dyn Accelerator>>,
+    ) -> Result<Self, MemoryError> {
         let buffer = buffer(limits);
         let stride = buffer.next_multiple_of(limits.page_size());
-        let memory = HostMemory::allocate((stride * u64::from(BUFFERS)) as usize)?;
+        let buffers = if gpu.is_some() { GPU_BUFFERS } else { BUFFERS };
+        let bytes = (stride * u64::from(buffers)) as usize;
+        let (memory, copier): (Box<dyn Backing>, _) = match gpu {
+            None => (Box::new(HostMemory::allocate(bytes)?), None),
+            Some(gpu) => {
+                let config = CopierConfig { pieces: GPU_PIECES, ..CopierConfig::default() };
+                let copier = Arc::clone(gpu).copier(config).map_err(MemoryError::GpuStaging)?;
+                (Arc::clone(gpu).allocate_pinned(bytes)?, Some(copier))
+            }
+        };
         let region = space.register(memory, Access::all())?;
-        Ok(Self { region, stride, buffer: buffer as usize })
+        Ok(Self { region, stride, buffer: buffer as usize, buffers, copier: Mutex::new(copier) })
     }
 
     /// Where a buffer begins in the memory.
@@ -78,7 +100,7 @@ impl Staging {
     fn open(&mut self) {
         if let Some(memory) = self.memory.get().filter(|_| !self.is_open) {
             self.is_open = true;
-            self.free = (0..BUFFERS).rev().collect();
+            self.free = (0..memory.buffers).rev().collect();
             self.scratch = vec![0; memory.buffer];
         }
     }
@@ -115,6 +137,26 @@ impl Staging {
         let memory = self.memory.get().filter(|memory| len <= memory.buffer as u64)?;
         let iova: Iova = memory.region.iova_at(memory.offset(number))?;
         Some(Extent { iova, len })
+    }
+
+    /// What copies between the buffers and a GPU, where there is such a thing and nobody has taken it yet.
+    pub(crate) fn take_copier(&mut self) -> Option<Box<dyn Copies>> {
+        self.memory.get().and_then(|memory| lock(&memory.copier).take())
+    }
+
+    /// The copy of `len` bytes from `skip` on of a buffer to memory of a GPU at `address`, or the other way. `None`: the
+    /// buffer is shorter.
+    pub(crate) fn gpu_copy(
+        &self,
+        number: u16,
+        (skip, len): (u64, u64),
+        address: u64,
+        to_gpu: bool,
+    ) -> Option<MemoryCopy> {
+        let memory =
+            self.memory.get().filter(|memory| skip.checked_add(len).is_some_and(|end| end <= memory.buffer as u64))?;
+        let near = memory.region.backing().base().addr().get() as u64 + memory.offset(number) + skip;
+        Some(if to_gpu { MemoryCopy::new(address, near, len) } else { MemoryCopy::new(near, address, len) })
     }
 
     /// Copies `len` bytes from `skip` on of a buffer to `address`. Whether there is memory for them.

@@ -5,7 +5,7 @@ use tentpeg_tests::gpu::run;
 
 #[test]
 fn every_check_passes_or_there_is_no_gpu() {
-    for part in ["places", "copies", "kv", "model"] {
+    for part in ["places", "copies", "kv", "model", "engine"] {
         match run(part, |row| println!("{row}")) {
             Ok(rows) => assert!(rows.iter().all(|row| !matches!(row.outcome, Err(Ending::Failed(_)))), "{part}"),
             Err(Ending::Skipped(reason)) => println!("{part}: skipped: {reason}"),

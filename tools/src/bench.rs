@@ -4,6 +4,7 @@
 //! [`plan`] checks what the user asks for against the device; [`workload`] says what each request is; [`measure`] keeps them in
 //! flight. Memory does not grow with the number of requests.
 
+pub mod beside;
 pub mod measure;
 pub mod plan;
 pub mod workload;
@@ -14,7 +15,11 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use tentpeg_driver::controller::ControllerError;
-use tentpeg_engine::{ByteSize, Engine, EngineDevice, Lane, LaneMode, Memory, OpenError, OpenOptions, Segment};
+use tentpeg_driver::gpu::LibraryError;
+use tentpeg_engine::{
+    ByteSize, Engine, EngineConfig, EngineDevice, GpuWordsError, Lane, LaneMode, Memory, OpenError, OpenOptions,
+    Segment,
+};
 use thiserror::Error;
 
 use crate::both_sides::{BothSides, Start};
@@ -23,12 +28,14 @@ use crate::failure::IoError;
 use crate::interrupt::Interrupt;
 use crate::lanes::{self, LaneArgs};
 use crate::memory_budget::Available;
+use crate::memory_place::{Launches, MemoryArgs};
 use crate::options::number;
 use crate::report::file::{ReportFile, ReportFileError};
 use crate::report::{MemoryUsed, Plots, Report, Row, Value};
 use crate::resident::Resident;
 use crate::units::Time;
 
+use beside::{BesideArgs, BesideError};
 use measure::{Measured, Rig};
 use plan::{Plan, PlanError};
 use workload::Workload;
@@ -90,6 +97,16 @@ pub struct BenchArgs {
     /// Size of a request, a multiple of the device's logical block
     #[arg(long, default_value = "4KiB", value_name = "SIZE", allow_hyphen_values = true)]
     pub block: ByteSize,
+    /// Bytes of a page of memory: a block's pages lie all over the memory, and are one command where the device takes it
+    /// [default: the block]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub page: Option<ByteSize>,
+    /// Where the memory is.
+    #[command(flatten)]
+    pub memory: MemoryArgs,
+    /// What else is measured.
+    #[command(flatten)]
+    pub beside: BesideArgs,
     /// Requests in flight
     #[arg(long, default_value_t = 128, value_parser = number::<u32>(1, plan::MAX_DEPTH), allow_hyphen_values = true)]
     pub depth: u32,
@@ -152,6 +169,15 @@ pub enum BenchError {
     /// Host: no memory.
     #[error(transparent)]
     Memory(#[from] tentpeg_engine::MemoryError),
+    /// Host: there is no GPU.
+    #[error("--memory: {0}")]
+    Gpu(#[from] LibraryError),
+    /// Caller or host: other ways are not measured.
+    #[error(transparent)]
+    Beside(#[from] BesideError),
+    /// Host: the GPU does not fill its memory.
+    #[error("the GPU: {0}")]
+    GpuWords(#[from] GpuWordsError),
     /// Device: I/O did not go on.
     #[error(transparent)]
     Io(#[from] IoError),
@@ -193,7 +219,8 @@ pub fn run(args: &BenchArgs, interrupt: &Interrupt) -> Result<Report, BenchError
     };
     // What is only read need not be this node's.
     let read_only = args.mode == Mode::Read && !args.fill && known.is_empty();
-    let options = OpenOptions { config: plan::engine_config(args)?, lanes, read_only, ..args.node.options() };
+    let config = EngineConfig { gpu: args.memory.open()?, ..plan::engine_config(args)? };
+    let options = OpenOptions { config, lanes, read_only, ..args.node.options() };
     let (engine, lane) = Engine::open_devices(devices.iter().copied(), options)?;
     let new = NewFiles::of(&engine);
     let apart = report_file.map_or(Ok(()), |file| devices.iter().try_for_each(|uri| file.is_not_of_device(uri)));
@@ -222,22 +249,36 @@ fn measured(
     }
     let in_memory = args.devices().into_iter().zip(engine.devices()).filter(|(uri, _)| device::is_in_memory(uri));
     let in_memory: Vec<u64> = in_memory.map(|(_, device)| device.info().limits.capacity()).collect();
-    plan.fits(in_memory.iter().fold(0, |sum, bytes| bytes.saturating_add(sum)), args.fill, &Available::now()?)?;
-    let memory = engine.allocate_memory(plan.memory_bytes())?;
+    plan.fits(
+        in_memory.iter().fold(0, |sum, bytes| bytes.saturating_add(sum)),
+        args.fill,
+        args.memory.is_gpu(),
+        &Available::now()?,
+    )?;
+    let memory = match engine.gpu() {
+        Some(_) => engine.allocate_gpu_memory(plan.memory_bytes())?,
+        None => engine.allocate_memory(plan.memory_bytes())?,
+    };
+    let launches = Launches::so_far(&engine);
     let mut rig = Rig { engine: &engine, segments, lane, memory: &memory, interrupt };
     let (measured, both_sides) = go(&mut rig, &plan, args.fill)?;
+    let kernels = launches.rows(&engine);
+    let beside = beside::run(&args.beside, &args.memory, &mut rig, &plan)?;
     let lane = rig.lane.take();
     let mut report = report_of(&plan, &engine, &rig.segments, &memory, measured, both_sides, began);
     report.settings.push(Row::json("lane", Value::Text(name_of(args.lane))));
     report.settings.extend(lanes::rows(&engine));
+    report.settings.extend(args.memory.rows(&engine));
+    report.rows.extend(kernels);
+    report.rows.extend(beside);
     report.statistics = Some(engine.statistics());
     close(engine, lane).map_err(BenchError::Close)?;
     Ok(report)
 }
 
 /// Fills the device where that is asked for, then measures.
-fn go(rig: &mut Rig<'_>, plan: &Plan, fill: bool) -> Result<(Measured, BothSides), IoError> {
-    rig.scatter_payload(plan.seed);
+fn go(rig: &mut Rig<'_>, plan: &Plan, fill: bool) -> Result<(Measured, BothSides), BenchError> {
+    rig.scatter_payload(plan.seed)?;
     let mut first = None;
     let mut start = Start::of(rig.engine);
     if fill {
@@ -278,7 +319,7 @@ fn report_of(
         latency: measured.latency.summary(),
         memory: Some(MemoryUsed::from(memory)),
         peak_resident: Resident::of_this_process().map(|resident| resident.peak),
-        path: Some(path(engine)),
+        path: Some(if memory.is_gpu() { memory.path().to_string() } else { path(engine) }),
         errors: measured.errors,
         note: device::not_fenced(engine.devices().map(|device| device.info())),
         plots: Plots {

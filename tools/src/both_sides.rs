@@ -92,6 +92,8 @@ pub struct BothSides {
     pub issued: Side,
     /// The model's; `None`: the device is no model.
     pub seen: Option<Side>,
+    /// Entries of PRP lists that the model has walked; `None`: as above.
+    pub prp_list_entries: Option<u64>,
     /// Completions that the engine dropped as unsound.
     pub anomalies: u64,
     /// Commands that the engine has not seen the end of.
@@ -110,6 +112,9 @@ impl BothSides {
         Self {
             issued: Side::of_engine(now, start.engine),
             seen: model.zip(start.model).map(|(model, start)| Side::of_model(model, start)),
+            prp_list_entries: model
+                .zip(start.model)
+                .map(|(model, start)| model.prp_list_entries.wrapping_sub(start.prp_list_entries)),
             anomalies: now.anomalies.wrapping_sub(start.engine.anomalies),
             unfinished: now.commands.saturating_sub(now.completions),
             violations: engine.violations().iter().map(|violation| format!("{violation:?}")).collect(),
@@ -159,6 +164,9 @@ impl BothSides {
         let fetched = if seen.commands == 1 { "SQE fetched" } else { "SQEs fetched" };
         rows.insert(0, Row::table("commands", pair(commands, "issued", seen.commands, fetched)));
         rows.insert(1, Row::table("bytes of commands", pair(asked, "asked for", walked, "covered by PRPs")));
+        if let Some(entries) = self.prp_list_entries {
+            rows.insert(2, Row::both("prp_list_entries_walked", "PRP list entries", Value::Count(entries)));
+        }
         rows.extend([
             Row::json("sqes_fetched", Value::Count(seen.commands)),
             Row::json("reads_fetched", Value::Count(seen.reads)),

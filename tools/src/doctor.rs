@@ -1,7 +1,10 @@
 //! `tentpeg doctor`: whether this machine can drive controllers from userspace, and what to do where it cannot.
 //!
 //! Each check is one line: good, a warning (it works, but not as well as it could), or bad (it does not work), with the
-//! reason and the remedy. All is read from sysfs and procfs; nothing is changed and no device is touched.
+//! reason and the remedy. All is read from sysfs and procfs; nothing is changed and no device is touched. Where there is a
+//! GPU it is asked through CUDA, and ways to its memory are tried with some of it.
+
+mod gpu;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -103,6 +106,7 @@ pub fn findings(sysfs: &Sysfs) -> Vec<Finding> {
         }
         Ok(functions) => findings.extend(functions.iter().map(|function| machine.drive(function))),
     }
+    findings.extend(gpu::findings(sysfs));
     findings
 }
 

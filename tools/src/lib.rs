@@ -20,6 +20,7 @@ pub mod list;
 #[cfg(test)]
 mod machine;
 pub mod memory_budget;
+pub mod memory_place;
 pub mod options;
 pub mod progress;
 pub mod replay;

@@ -27,6 +27,7 @@ pub use row::{Row, Value, json, table};
 pub use timeline::{Interval, Moved, Timeline};
 
 use crate::both_sides::BothSides;
+use crate::memory_place::stands_on;
 use crate::replay::hit_curve::HitCurve;
 
 /// Blocks that a run found held, of those it looked for.
@@ -49,7 +50,7 @@ pub struct MemoryUsed {
 
 impl From<&Memory> for MemoryUsed {
     fn from(memory: &Memory) -> Self {
-        Self { bytes: memory.len() as u64, pages: memory.pages().map(ToString::to_string).unwrap_or_default() }
+        Self { bytes: memory.len() as u64, pages: stands_on(memory) }
     }
 }
 

@@ -28,6 +28,21 @@ pub unsafe trait Backing: Send + Sync + 'static {
     }
 }
 
+// SAFETY: the value is dropped with the box.
+unsafe impl<T: Backing + ?Sized> Backing for Box<T> {
+    fn base(&self) -> NonNull<u8> {
+        (**self).base()
+    }
+
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        (**self).file()
+    }
+}
+
 /// Memory of an accelerator that this process cannot touch, and its owner.
 ///
 /// # Safety
@@ -41,6 +56,17 @@ pub unsafe trait AcceleratorMemory: Send + Sync + 'static {
     /// Whether there is no byte: never.
     fn is_empty(&self) -> bool {
         false
+    }
+}
+
+// SAFETY: the value is dropped with its last owner, of whom this is one.
+unsafe impl<T: AcceleratorMemory + ?Sized> AcceleratorMemory for Arc<T> {
+    fn address(&self) -> u64 {
+        (**self).address()
+    }
+
+    fn len(&self) -> u64 {
+        (**self).len()
     }
 }
 

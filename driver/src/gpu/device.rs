@@ -8,6 +8,7 @@ use std::ffi::{c_char, c_int};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdevice_attribute as Attribute, CUflushGPUDirectRDMAWritesScope_enum as FlushScope,
@@ -68,6 +69,8 @@ pub struct Gpu {
     context: CUcontext,
     info: GpuInfo,
     uses_host_addresses: bool,
+    /// Kernels launched.
+    launches: AtomicU64,
 }
 
 // SAFETY: a context may be used from any thread, by several at a time; the handle is never changed.
@@ -117,7 +120,8 @@ impl Gpu {
         cuda.check("cuDevicePrimaryCtxRetain", unsafe {
             (symbols.cuDevicePrimaryCtxRetain)(&raw mut context, device)
         })?;
-        Ok(Arc::new(Self { cuda: Arc::clone(cuda), device, context, info, uses_host_addresses }))
+        let launches = AtomicU64::new(0);
+        Ok(Arc::new(Self { cuda: Arc::clone(cuda), device, context, info, uses_host_addresses, launches }))
     }
 
     /// The library that it was opened with.
@@ -133,6 +137,16 @@ impl Gpu {
     /// Whether it reaches registered memory of this process at the process's own addresses.
     pub(super) fn uses_host_addresses(&self) -> bool {
         self.uses_host_addresses
+    }
+
+    /// Kernels that were launched through this value, by whomever.
+    pub fn launches(&self) -> u64 {
+        self.launches.load(Ordering::Relaxed)
+    }
+
+    /// A kernel was launched.
+    pub(super) fn count_launch(&self) {
+        self.launches.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Makes the context current in this thread.

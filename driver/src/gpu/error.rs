@@ -27,4 +27,5 @@ pub(super) mod code {
     pub(in crate::gpu) const NOT_READY: u32 = 600;
     pub(in crate::gpu) const CONTEXT_IS_DESTROYED: u32 = 709;
     pub(in crate::gpu) const NOT_PERMITTED: u32 = 800;
+    pub(in crate::gpu) const NOT_SUPPORTED: u32 = 801;
 }

@@ -10,8 +10,11 @@ use thiserror::Error;
 
 use super::device::Gpu;
 use super::error::{CudaError, code};
+use super::provider::{PlaceError, Placement, PointerQueries, locate};
 use crate::dma::{AcceleratorMemory, Backing, DmaView, HostMemory, HostMemoryError};
 
+/// Bytes of a GPU's page, as other devices see its memory: what BAR1 mappings are made of.
+pub const GPU_PAGE: u64 = 64 << 10;
 /// CU_MEMHOSTREGISTER_PORTABLE and CU_MEMHOSTREGISTER_DEVICEMAP.
 const PORTABLE_AND_MAPPED: c_uint = 1 | 2;
 
@@ -47,6 +50,8 @@ pub enum GpuMemoryError {
 #[derive(Debug)]
 pub struct GpuMemory {
     gpu: Arc<Gpu>,
+    /// What CUDA gave, to be given back.
+    allocated: u64,
     address: u64,
     len: usize,
 }
@@ -65,7 +70,26 @@ impl GpuMemory {
             return Err(GpuMemoryError::NoRoom { ordinal: gpu.info().ordinal, len, total: gpu.info().memory });
         }
         gpu.cuda().check("cuMemAlloc", code)?;
-        Ok(Self { gpu: Arc::clone(gpu), address, len })
+        Ok(Self { gpu: Arc::clone(gpu), allocated: address, address, len })
+    }
+
+    /// At least `len` bytes, as whole pages of [`GPU_PAGE`] bytes: what other devices are given.
+    ///
+    /// # Errors
+    /// [`GpuMemoryError`].
+    pub fn allocate_pages(gpu: &Arc<Gpu>, len: usize) -> Result<Self, GpuMemoryError> {
+        let page = GPU_PAGE as usize;
+        let no_room = || GpuMemoryError::NoRoom { ordinal: gpu.info().ordinal, len, total: gpu.info().memory };
+        let len = len.max(1).checked_next_multiple_of(page).ok_or_else(no_room)?;
+        // What is large lies on a page already; only small allocations have to be found a place in a larger one.
+        let plain = Self::allocate(gpu, len)?;
+        if plain.address.is_multiple_of(GPU_PAGE) {
+            return Ok(plain);
+        }
+        drop(plain);
+        let mut found = Self::allocate(gpu, len.checked_add(page).ok_or_else(no_room)?)?;
+        (found.address, found.len) = (found.allocated.next_multiple_of(GPU_PAGE), len);
+        Ok(found)
     }
 
     /// The first address.
@@ -93,7 +117,7 @@ impl Drop for GpuMemory {
     fn drop(&mut self) {
         if let Ok(_entered) = self.gpu.enter() {
             // SAFETY: allocated in `allocate`, and used by nobody after its owner. Without a context it is gone already.
-            let _ = unsafe { (self.gpu.cuda().symbols.cuMemFree_v2)(self.address) };
+            let _ = unsafe { (self.gpu.cuda().symbols.cuMemFree_v2)(self.allocated) };
         }
     }
 }
@@ -106,6 +130,90 @@ unsafe impl AcceleratorMemory for GpuMemory {
 
     fn len(&self) -> u64 {
         self.len as u64
+    }
+}
+
+/// Memory of a GPU that the caller has allocated, or is thought to have: nothing is asked of CUDA before it is
+/// [located](Self::locate).
+#[derive(Debug)]
+pub struct CallerGpuMemory {
+    address: u64,
+    len: u64,
+}
+
+impl CallerGpuMemory {
+    /// The `len` bytes at `address`.
+    ///
+    /// # Safety
+    /// What CUDA has allocated there is neither freed nor unmapped until this value, and what is [made](Self::pages) of it,
+    /// has been dropped: a device may write there until then.
+    pub const unsafe fn new(address: u64, len: u64) -> Self {
+        Self { address, len }
+    }
+
+    /// The first address.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// The length in bytes, as it was given.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there is no byte, which [`locate`](Self::locate) refuses.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Where it lies: memory of GPU `wanted` all of it.
+    ///
+    /// # Errors
+    /// [`PlaceError`].
+    pub fn locate(&self, queries: &dyn PointerQueries, wanted: u32) -> Result<Placement, PlaceError> {
+        locate(queries, wanted, self.address, self.len)
+    }
+
+    /// The whole pages of `page` bytes, a power of two, that it lies on: what can be mapped for devices. Commands name
+    /// nothing of the rest of the first and the last page, which belong to the same allocations.
+    ///
+    /// # Errors
+    /// [`PlaceError::Pages`] where they do not.
+    pub fn pages(self, placement: &Placement, page: u64) -> Result<GpuPages, PlaceError> {
+        let Self { address, len } = self;
+        // Located, so neither overflows, and the placement has an allocation.
+        let (base, last) = (address / page * page, address.saturating_add(len - 1));
+        let end = (last / page + 1).checked_mul(page);
+        let pages = end.map(|end| end - base).filter(|pages| placement.holds(base, *pages));
+        let pages = pages.ok_or(PlaceError::Pages { address, len, page })?;
+        Ok(GpuPages { base, len: pages, before: address - base })
+    }
+}
+
+/// Whole pages of GPU memory that the caller has allocated ([`CallerGpuMemory::pages`]).
+#[derive(Debug)]
+pub struct GpuPages {
+    base: u64,
+    len: u64,
+    before: u64,
+}
+
+impl GpuPages {
+    /// Bytes on the first page before the memory that they are of.
+    pub fn before(&self) -> u64 {
+        self.before
+    }
+}
+
+// SAFETY: the numbers do not change; that the memory is the GPU's was looked up, and whoever named it has promised that it
+// is as long as this value is there.
+unsafe impl AcceleratorMemory for GpuPages {
+    fn address(&self) -> u64 {
+        self.base
+    }
+
+    fn len(&self) -> u64 {
+        self.len
     }
 }
 

@@ -27,8 +27,9 @@ use crate::dma::{MemoryCopy, Mover, MoverError};
 const SLOTS: u32 = 1 << 14;
 /// Bytes of a descriptor.
 const DESCRIPTOR: usize = 32;
-/// Pieces that a copy is cut into, in bytes: small, so that a turn's copies keep many warps busy.
-const CHUNK: u64 = 8 << 10;
+/// Pieces that a copy is cut into, in bytes: small, so that a turn's copies keep many warps busy, and no smaller, as a
+/// piece costs the thread that feeds about 0.15 us.
+const CHUNK: u64 = 16 << 10;
 /// The feeder retires when there was nothing to do for so long.
 const IDLE_NS: u64 = 1_000_000;
 /// And when it is so old.

@@ -66,7 +66,9 @@ impl Stream {
                 std::ptr::null_mut(),
             )
         };
-        self.gpu.cuda().check("cuLaunchKernel", code)
+        self.gpu.cuda().check("cuLaunchKernel", code)?;
+        self.gpu.count_launch();
+        Ok(())
     }
 
     /// Copies by a copy engine.

@@ -1,6 +1,7 @@
 //! Why devices are not opened.
 
 use tentpeg_driver::controller::ControllerError;
+use tentpeg_driver::gpu::KernelError;
 use tentpeg_driver::model::ModelError;
 use tentpeg_driver::vfio::VfioError;
 use tentpeg_driver::vfio_user::VfioUserError;
@@ -133,6 +134,26 @@ pub enum OpenError {
     AddressSpace {
         /// The device.
         device: String,
+    },
+    /// Caller: a device of an engine with a GPU that cannot reach its memory.
+    #[error("{device} cannot reach memory of {gpu}: {source}")]
+    GpuNotReached {
+        /// The device.
+        device: String,
+        /// The GPU.
+        gpu: String,
+        /// Why.
+        source: ModelError,
+    },
+    /// Host: the GPU copies for no model.
+    #[error("{device}: {gpu} makes no copies for it: {source}")]
+    Mover {
+        /// The device.
+        device: String,
+        /// The GPU.
+        gpu: String,
+        /// Why.
+        source: KernelError,
     },
     /// Caller, or the label: segments that these devices cannot have.
     #[error(transparent)]

@@ -29,6 +29,8 @@ pub struct DeviceInfo {
     pub writable: bool,
     /// Whether it keeps what is written; a null store does not.
     pub moves_data: bool,
+    /// Whether a mover copies for it, so that it reaches memory of the engine's GPU: a model that was made so.
+    pub has_mover: bool,
     /// I/O queue pairs that the controller granted.
     pub queue_pairs: u16,
     /// Commands that can be in flight on its lane.

@@ -2,17 +2,32 @@
 
 use std::sync::Arc;
 
-use tentpeg_driver::model::{CacheConfig, Drive, Model, ModelConfig, SoftwareIommu, StoreConfig};
+use tentpeg_driver::gpu::Translation;
+use tentpeg_driver::model::{CacheConfig, Drive, Model, ModelConfig, ModelError, SoftwareIommu, StoreConfig};
 
 use super::{FileStoreError, Found, OpenError, file_store, serial};
+use crate::gpu::GpuOptions;
 use crate::uri::{CacheUri, DeviceUri, ModelUri, StoreUri, whole_blocks};
 use crate::{ByteSize, LaneMode};
 
 /// The size of a model for which the URI names none.
 const DEFAULT_SIZE: ByteSize = ByteSize(1 << 30);
 
-/// Makes the model that `settings` name, which reaches what is mapped in `iommu`.
-pub(super) fn find(settings: &ModelUri, lane: LaneMode, iommu: &Arc<SoftwareIommu>) -> Result<Found, OpenError> {
+/// Makes the model that `settings` name, which reaches what is mapped in `iommu`: by a mover memory of the GPU, too, of
+/// which it has its part beside so many others.
+pub(super) fn find(
+    settings: &ModelUri,
+    lane: LaneMode,
+    iommu: &Arc<SoftwareIommu>,
+    gpu: Option<(&GpuOptions, u32)>,
+) -> Result<Found, OpenError> {
+    // One that has a file can have no mover: its bytes are staged, or it is refused, before its file is created.
+    let is_file = matches!(settings.store, StoreUri::File { .. });
+    let gpu = gpu.filter(|(gpu, _)| gpu.moves() && !(is_file && gpu.stages()));
+    if let (Some((gpu, _)), true) = (gpu, is_file) {
+        let device = DeviceUri::Model(settings.clone()).to_string();
+        return Err(OpenError::GpuNotReached { device, gpu: gpu.name(), source: ModelError::NotMovable });
+    }
     let (mut config, created) = model_config(settings)?;
     // With the size that it has, whoever chose that.
     let name = DeviceUri::Model(ModelUri { size: Some(ByteSize(config.size)), ..settings.clone() }).to_string();
@@ -24,8 +39,18 @@ pub(super) fn find(settings: &ModelUri, lane: LaneMode, iommu: &Arc<SoftwareIomm
         LaneMode::Thread => Drive::Threaded,
         LaneMode::CallerDriven => Drive::Stepped,
     };
-    let model = Model::new(config, drive, iommu)?;
-    Ok(Found { name, function: model.function(), writable, moves_data, model: Some(model), created, pci: None })
+    let model = match gpu {
+        None => Model::new(config, drive, iommu)?,
+        Some((gpu, sharers)) => {
+            let failed = |source| OpenError::Mover { device: name.clone(), gpu: gpu.name(), source };
+            let mover = Arc::clone(&gpu.accelerator).mover(sharers).map_err(failed)?;
+            let reached = Model::with_mover(config, drive, iommu, mover);
+            reached.map_err(|source| OpenError::GpuNotReached { device: name.clone(), gpu: gpu.name(), source })?
+        }
+    };
+    let (function, translation) = (model.function(), Translation::Other);
+    let found = Found::of_function(name, function, writable, translation);
+    Ok(Found { moves_data, model: Some(model), created, has_mover: gpu.is_some(), ..found })
 }
 
 /// A model's settings, and the file that was made for it.

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tentpeg_driver::dma::{Access, CallerMemory, HostMemory};
+use tentpeg_driver::gpu::{Accelerator, CallerGpuMemory};
 
 use super::Engine;
 use crate::device::lock;
+use crate::gpu::{EngineGpu, GpuWords, GpuWordsError};
 use crate::lane::{Lane, Withdrawal};
 use crate::memory::{Memory, MemoryError, MemoryInUse, RegisterOptions, Registered};
 use crate::progress;
@@ -27,6 +29,75 @@ impl Engine {
         // It shares addresses with others only where a caller has freed what is registered.
         let registered = self.registered.load().with(memory.clone())?;
         self.registered.store(Arc::new(registered));
+        Ok(memory)
+    }
+
+    /// Allocates memory of the engine's GPU ([`EngineConfig::gpu`](crate::EngineConfig)), in whole pages of 64 KiB, and
+    /// registers it with the devices. [`Memory::path`] says which way its bytes take. Requests name its addresses as any
+    /// others; the host cannot touch it.
+    ///
+    /// # Errors
+    /// [`MemoryError`]; nothing is allocated then. [`MemoryError::GpuPath`] where no allowed way leads there.
+    pub fn allocate_gpu_memory(&self, len: usize) -> Result<Memory, MemoryError> {
+        let gpu = self.gpu.as_ref().ok_or(MemoryError::NoGpu)?;
+        let _registering = lock(&self.registering);
+        let memory = gpu.allocate(&self.space, len)?;
+        if memory.is_staged() {
+            self.prepare_staging()?;
+        }
+        let registered = self.registered.load().with(memory.clone())?;
+        self.registered.store(Arc::new(registered));
+        Ok(memory)
+    }
+
+    /// What writes and compares words of GPU memory that this engine has allocated, on the GPU.
+    ///
+    /// # Errors
+    /// [`GpuWordsError`]; [`GpuWordsError::NotAllocated`] where it is other memory, or the engine has no GPU.
+    pub fn gpu_words(&self, memory: &Memory) -> Result<GpuWords, GpuWordsError> {
+        let gpu = self.gpu.as_ref().ok_or(GpuWordsError::NotAllocated { address: memory.address() })?;
+        gpu.words(memory)
+    }
+
+    /// The engine's GPU.
+    pub fn gpu(&self) -> Option<&Arc<dyn Accelerator>> {
+        self.gpu.as_ref().map(|gpu| &gpu.options.accelerator)
+    }
+
+    /// Registers memory that the caller has allocated on the engine's GPU, from any byte of an allocation on; the pages that
+    /// it lies on have to be its allocation's. CUDA says what lies at the address: memory of cuMemAlloc, of mappings, of
+    /// pools. Which way its bytes take is decided here ([`Memory::path`]). As with
+    /// [`register_memory`](Self::register_memory), the same memory may be registered several times; not to be called by a
+    /// notifier.
+    ///
+    /// # Errors
+    /// [`MemoryError`]; nothing is registered then. [`MemoryError::Place`] says what is wrong with the address.
+    pub fn register_gpu_memory(&self, memory: CallerGpuMemory, access: Access) -> Result<Memory, MemoryError> {
+        let gpu = self.gpu.as_ref().ok_or(MemoryError::NoGpu)?;
+        let (address, len) = (memory.address(), memory.len());
+        if access.is_empty() {
+            return Err(MemoryError::NoAccess { address, access });
+        }
+        let _unregistering = lock(&self.unregistering);
+        let _registering = lock(&self.registering);
+        let registered = self.registered.load_full();
+        if let Some(again) = registered.again(address, len, RegisterOptions { access, staging: false }) {
+            let again = again?;
+            let checked = again.check_place(&*gpu.options.accelerator);
+            if checked.is_err() {
+                registered.unregister_once(&again);
+            }
+            return checked.map(|()| again).map_err(MemoryError::from);
+        }
+        let placement = gpu.locate(&memory)?;
+        registered.check_free(address, len)?;
+        let memory = gpu.register(&self.space, (memory, placement), access)?;
+        if memory.is_staged() {
+            self.prepare_staging()?;
+        }
+        let with_it = registered.with(memory.clone())?;
+        drop(registered);
+        self.registered.store(Arc::new(with_it));
         Ok(memory)
     }
 
@@ -76,7 +147,8 @@ impl Engine {
     pub(crate) fn prepare_staging(&self) -> Result<(), MemoryError> {
         for opened in &self.devices {
             if opened.staging.get().is_none() {
-                let memory = StagingMemory::new(&self.space, &opened.info.limits)?;
+                let stager = self.gpu.as_ref().and_then(EngineGpu::stager);
+                let memory = StagingMemory::new(&self.space, &opened.info.limits, stager)?;
                 // Under the lock: nobody was quicker.
                 let _ = opened.staging.set(memory);
             }

@@ -17,6 +17,7 @@ use tentpeg_driver::spec::status::Status;
 
 use super::bell::Bell;
 use super::closing::Closing;
+use super::copies::{Copied, GpuCopies};
 use super::durable::Durable;
 use super::ends::{Alike, Row, cancel, end_part, end_share, give_up, leave_if_done, tell_slow};
 use super::issue::{Issued, issue};
@@ -102,6 +103,9 @@ pub(crate) struct Port {
     pub(super) durable: Durable,
     pub(super) means: Means,
     pub(super) staging: Staging,
+    pub(super) copies: GpuCopies,
+    /// Commands whose copies are made, while they are dealt with.
+    pub(super) copied: Vec<Copied>,
     pub(super) lists: Option<Lists>,
     pub(super) segments: Arc<[Segment]>,
     pub(super) registered: Arc<ArcSwap<Registered>>,
@@ -142,6 +146,8 @@ impl Port {
             durable: Durable::new(parts.segments.len()),
             means,
             staging: Staging::new(parts.staging),
+            copies: GpuCopies::default(),
+            copied: Vec::new(),
             lists,
             segments: parts.segments,
             registered: parts.registered,
@@ -179,7 +185,7 @@ impl Port {
         if planned > 0 {
             self.pair.ring();
         }
-        let busy = taken | (ended > 0) | (planned > 0);
+        let busy = taken | (ended > 0) | (planned > 0) | (self.copies.is_busy() && self.turn_copies());
         if self.watch.is_due(busy) {
             self.look_after_controller();
         }
@@ -485,6 +491,8 @@ impl Port {
     /// As [`abandon`](Self::abandon), with what is to be said of the tasks.
     pub(super) fn abandon_as(&mut self, outcome: Outcome) {
         self.take_in();
+        // A terminal status says of a GPU's copies, too, that none goes there any more.
+        self.copies.settle();
         let lane = self.ground.lane;
         for share in self.shares.take_all() {
             if let Some(Some(active)) = self.active.get(share.place as usize) {

@@ -4,9 +4,11 @@ use tentpeg_driver::queue::IoCommand;
 use tentpeg_driver::spec::command::Sqe;
 use tentpeg_driver::spec::status::{Status, StatusCode};
 
+use super::copies::Copied;
 use super::ends::{again, end_part, end_share, tell_slow_of};
 use super::port::{Active, Port};
 use super::{ATTEMPTS, CommandTasks, Flags};
+use crate::memory::Registered;
 use crate::planning::spread::{self, Part};
 use crate::planning::{Cursor, Ground};
 use crate::segment::Durability;
@@ -124,10 +126,12 @@ impl Port {
                 let Some(sqe) = sqe else {
                     return Planned::Failed(StatusCode::INVALID_FIELD_IN_COMMAND.status().into());
                 };
-                if operation.is_staged()
-                    && let Err(planned) = self.stage(spread, &part, bytes, &mut token)
-                {
-                    return planned;
+                if operation.is_staged() {
+                    match self.stage(spread, &part, (sqe, bytes), &mut token) {
+                        Ok(Staged::Ready) => {}
+                        Ok(Staged::Copied) => return Planned::Issued { next: part.next },
+                        Err(planned) => return planned,
+                    }
                 }
                 sqe
             }
@@ -138,14 +142,40 @@ impl Port {
         }
     }
 
-    /// Takes a staging buffer for a part, with what is to be written, and puts it among the extents.
-    fn stage(&mut self, spread: &Spread, part: &Part, bytes: u64, token: &mut CommandTasks) -> Result<(), Planned> {
-        let Self { staging, extents, registered, counters, .. } = self;
+    /// Takes a staging buffer for a part, with what is to be written, and puts it among the extents. What a GPU has to copy
+    /// into it first is submitted when it has.
+    fn stage(
+        &mut self,
+        spread: &Spread,
+        part: &Part,
+        (sqe, bytes): (Sqe, u64),
+        token: &mut CommandTasks,
+    ) -> Result<Staged, Planned> {
+        let Self { staging, extents, registered, counters, copies, active, .. } = self;
         let Some(buffer) = staging.take(token.place) else { return Err(Planned::Waits) };
         extents.clear();
         extents.extend(staging.extent(buffer, bytes));
         let writes = spread.head.operation() == Operation::StagedWrite;
         let address = part.staged_address(spread);
+        if writes && let Some(address) = address.filter(|address| is_gpu(&registered.load(), *address, bytes)) {
+            copies.open(|| staging.take_copier());
+            let mut token = *token;
+            token.resource = buffer;
+            token.flags = token.flags.and(Flags::STAGED);
+            let copy = staging.gpu_copy(buffer, (0, bytes), address, false);
+            if copy.is_none_or(|copy| !copies.add(copy, Copied { token, command: Some((sqe, bytes)) })) {
+                staging.give_back(token.place, buffer);
+                return Err(Planned::Failed(Outcome::LOST));
+            }
+            counters.count_staged_write(bytes);
+            // From now on the GPU reads the task's memory.
+            if let Some(Some(entry)) = active.get(token.place as usize)
+                && let Some(task) = entry.batch.task(token.first)
+            {
+                task.begin();
+            }
+            return Ok(Staged::Copied);
+        }
         let copied =
             !writes || address.is_some_and(|address| staging.copy_in(buffer, bytes, address, &registered.load()));
         if extents.is_empty() || !copied {
@@ -157,7 +187,45 @@ impl Port {
         }
         token.resource = buffer;
         token.flags = token.flags.and(Flags::STAGED);
-        Ok(())
+        Ok(Staged::Ready)
+    }
+
+    /// The part of a turn that has copies of a GPU: ends what they were waited for by, submits writes whose bytes are there,
+    /// and begins the next list. Whether anything was done, or is being copied, of which no interrupt tells.
+    #[cold]
+    pub(super) fn turn_copies(&mut self) -> bool {
+        let (mut ended, mut done) = (std::mem::take(&mut self.copied), false);
+        while let Some(made) = self.copies.look(&mut ended) {
+            done = true;
+            for copied in ended.drain(..) {
+                match (copied.command, made) {
+                    (Some(_), true) => self.copies.make_ready(copied),
+                    (_, made) => {
+                        let token = self.give_back(copied.token);
+                        self.end_special(token, if made { Outcome::SUCCESS } else { Outcome::LOST });
+                    }
+                }
+            }
+        }
+        self.copied = ended;
+        let mut submitted = false;
+        while self.watch.is_on()
+            && self.pair.free_slots() > 0
+            && let Some(Copied { token, command: Some((sqe, bytes)) }) = self.copies.take_ready()
+        {
+            self.extents.clear();
+            self.extents.extend(self.staging.extent(token.resource, bytes));
+            submitted = true;
+            if self.extents.is_empty() || !self.submit_special(sqe, token, bytes) {
+                let token = self.give_back(token);
+                self.end_special(token, StatusCode::INVALID_FIELD_IN_COMMAND.status().into());
+            }
+        }
+        if submitted {
+            self.pair.ring();
+        }
+        self.copies.begin();
+        done | submitted | self.copies.is_copying()
     }
 
     /// Writes the list of a deallocation, and puts its memory among the extents.
@@ -287,6 +355,10 @@ impl Port {
             return self.flush_ended(token, status);
         }
         let succeeded = status.is_some_and(|status| status.is_success());
+        if succeeded && token.flags.has(Flags::STAGED) && self.begins_copy(token) {
+            // It ends with its copy.
+            return;
+        }
         let copied = !succeeded || !token.flags.has(Flags::STAGED) || self.staged_command_succeeded(token);
         let token = self.give_back(token);
         if !succeeded {
@@ -332,6 +404,31 @@ impl Port {
         }
     }
 
+    /// The command of a staged task has succeeded: leaves what was read to the GPU's copies, where it belongs there.
+    fn begins_copy(&mut self, token: CommandTasks) -> bool {
+        let Self { active, segments, ground, means, extents, staging, registered, counters, copies, .. } = self;
+        let Some(Some(entry)) = active.get(token.place as usize) else { return false };
+        let Some(Work::Spread(spread)) = entry.batch.task(token.first).map(|task| task.work()) else { return false };
+        if spread.head.operation() != Operation::StagedRead {
+            return false;
+        }
+        let Some(segment) = segments.get(spread.head.segment()) else { return false };
+        let part = spread::next_part(&spread, token.planned, &segment.map, ground, means, extents);
+        let Some((part, address)) = part.and_then(|part| Some((part, part.staged_address(&spread)?))) else {
+            return false;
+        };
+        if !is_gpu(&registered.load(), address, part.staged.1) {
+            return false;
+        }
+        copies.open(|| staging.take_copier());
+        let copy = staging.gpu_copy(token.resource, part.staged, address, true);
+        let begun = copy.is_some_and(|copy| copies.add(copy, Copied { token, command: None }));
+        if begun {
+            counters.count_staged_read(part.staged.1);
+        }
+        begun
+    }
+
     /// The command of a staged task has succeeded: copies what was read to where it was asked for. Whether that is there.
     fn staged_command_succeeded(&mut self, token: CommandTasks) -> bool {
         let Self { active, segments, ground, means, extents, staging, registered, counters, .. } = self;
@@ -341,12 +438,14 @@ impl Port {
             return true;
         }
         let Some(segment) = segments.get(spread.head.segment()) else { return false };
+        let names = |part: &Part| part.staged_address(&spread);
         // The same part again: where it begins says all that it is.
         let Some(part) = spread::next_part(&spread, token.planned, &segment.map, ground, means, extents) else {
             return false;
         };
-        let copied = part
-            .staged_address(&spread)
+        // What is a GPU's and was not left to it is lost with its copier.
+        let copied = names(&part)
+            .filter(|address| !is_gpu(&registered.load(), *address, part.staged.1))
             .is_some_and(|address| staging.copy_out(token.resource, part.staged, address, &registered.load()));
         if copied {
             counters.count_staged_read(part.staged.1);
@@ -394,6 +493,19 @@ impl Port {
             end_share(batch, lane, task, outcome);
         }
     }
+}
+
+/// What became of a staging buffer that was taken.
+enum Staged {
+    /// It has what it needs for its command.
+    Ready,
+    /// A GPU copies into it first; the command is submitted then.
+    Copied,
+}
+
+/// Whether that memory is a GPU's.
+fn is_gpu(registered: &Registered, address: u64, len: u64) -> bool {
+    registered.find(address, len).is_some_and(|(memory, _)| memory.is_gpu())
 }
 
 /// What a command's success is followed by.

@@ -3,6 +3,7 @@
 mod data;
 mod departure;
 mod failures;
+mod gpu;
 mod in_place;
 mod life;
 mod order;

@@ -1,6 +1,7 @@
 //! Why memory was not registered, or stays so.
 
 use tentpeg_driver::dma::{Access, HostMemoryError, InPlaceError, RegisterError};
+use tentpeg_driver::gpu::{GpuMemoryError, KernelError, NoPath, PlaceError};
 use thiserror::Error;
 
 use super::Memory;
@@ -17,6 +18,21 @@ pub enum MemoryError {
     /// Memory of the caller could not be registered where it lies, and staging was not allowed, or could not help.
     #[error(transparent)]
     InPlace(#[from] InPlaceError),
+    /// The engine has no GPU.
+    #[error("this engine was opened without a GPU: name one in EngineConfig::gpu")]
+    NoGpu,
+    /// The GPU has no memory.
+    #[error(transparent)]
+    Gpu(#[from] GpuMemoryError),
+    /// The GPU copies nothing to and from staging buffers.
+    #[error("memory of the GPU cannot be staged: {0}")]
+    GpuStaging(KernelError),
+    /// What lies at the address cannot be registered as memory of the engine's GPU.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// No allowed way leads to it.
+    #[error(transparent)]
+    GpuPath(#[from] NoPath),
     /// Nobody was to do anything with it.
     #[error(
         "memory {address:#x} was to be registered for {access:?}: DEVICE_READS, DEVICE_WRITES or both would be right"

@@ -19,13 +19,20 @@ pub(crate) struct Nameable {
     pub(crate) direct: RegionTable,
     /// What may be copied, by address; of what devices reach that which was registered so, too.
     staged: Vec<StagedEntry>,
+    /// First address and length of what neither the host nor a GPU copies: a GPU's, where devices reach it.
+    untouchable: Vec<(u64, u64)>,
 }
 
 impl Nameable {
     /// What devices reach, and what may be copied; neither shares addresses with others of its kind.
     pub(crate) fn new(direct: RegionTable, mut staged: Vec<StagedEntry>) -> Self {
         staged.sort_by_key(|entry| entry.address);
-        Self { direct, staged }
+        Self { direct, staged, untouchable: Vec::new() }
+    }
+
+    /// Whether anybody copies to and from `address`.
+    pub(crate) fn is_touchable(&self, address: u64) -> bool {
+        !self.untouchable.iter().any(|(start, len)| address.checked_sub(*start).is_some_and(|offset| offset < *len))
     }
 
     /// The IOVA of `len` bytes at `address`, and what devices may do there.
@@ -110,7 +117,9 @@ impl Registered {
             access: memory.access(),
         };
         let staged = open.iter().filter(copied).map(entry).collect();
-        Self { nameable: Nameable::new(direct, staged), regions, open }
+        let gpus = open.iter().filter(|memory| memory.is_gpu() && !memory.is_staged());
+        let untouchable = gpus.map(|memory| (memory.address(), memory.len() as u64)).collect();
+        Self { nameable: Nameable { untouchable, ..Nameable::new(direct, staged) }, regions, open }
     }
 
     /// Whether requests can name that memory.

@@ -5,6 +5,7 @@
 //! reason.
 
 mod copies;
+mod engine;
 mod foreign;
 mod kv;
 mod model;
@@ -53,7 +54,8 @@ fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), Ending>
 }
 
 /// The names of all parts, in the order in which they are run.
-pub const PARTS: [&str; 6] = ["places", "copies", "kv", "model", "measure-copies", "measure-model"];
+pub const PARTS: [&str; 8] =
+    ["places", "copies", "kv", "model", "engine", "measure-copies", "measure-model", "measure-words"];
 
 /// Runs a part on GPU 0, and tells each row when it is there.
 ///
@@ -65,6 +67,8 @@ pub fn run(part: &str, mut tell: impl FnMut(&Row)) -> Result<Vec<Row>, Ending> {
         "copies" => copies::checks(),
         "kv" => kv::checks(),
         "model" => model::checks(),
+        "engine" => engine::checks(),
+        "measure-words" => engine::measurements(),
         "measure-copies" => copies::measurements(),
         "measure-model" => model::measurements(),
         _ => return Err(Ending::Failed(format!("there is no part {part}: there are {}", PARTS.join(", ")))),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tentpeg_driver::dma::{Backing, MemoryCopy};
 use tentpeg_driver::gpu::{
-    Copier, CopierConfig, CopyError, Gpu, GpuMemory, KvPages, KvShape, PinnedMemory, WordSeries,
+    CallerGpuMemory, Copier, CopierConfig, CopyError, Gpu, GpuMemory, KvPages, KvShape, PinnedMemory, WordSeries,
 };
 
 use super::ensure;
@@ -40,6 +40,12 @@ impl Rig {
 
     pub(super) fn memory(&self, len: usize) -> Result<GpuMemory, Ending> {
         Ok(GpuMemory::allocate(&self.gpu, len)?)
+    }
+
+    /// A part of memory as a caller of an engine has it. It is dropped after the engine, or unregistered before.
+    pub(super) fn caller_memory(far: &GpuMemory, (offset, len): Part) -> CallerGpuMemory {
+        // SAFETY: each check keeps the memory until its engine has closed, or unregisters it before it frees it.
+        unsafe { CallerGpuMemory::new(far.address() + offset as u64, len as u64) }
     }
 
     pub(super) fn pinned(&self, len: usize) -> Result<PinnedMemory, Ending> {

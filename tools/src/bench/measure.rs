@@ -11,19 +11,24 @@ use std::time::{Duration, Instant};
 use indicatif::ProgressBar;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use tentpeg_engine::{Batch, Engine, Lane, Memory, OpCode, Request, Segment, SegmentId, WaitError};
+use tentpeg_engine::{
+    Batch, Engine, GpuSeries, GpuWordsError, Lane, Memory, OpCode, Request, Segment, SegmentId, WaitError,
+};
 
 use super::plan::{End, Plan};
 use super::workload::{Transfer, Workload};
 use crate::failure::{IoError, STALLED, TaskFailure};
 use crate::interrupt::Interrupt;
 use crate::progress;
+use crate::replay::pool::PageLayout;
 use crate::report::{Errors, Latency, Moved, Timeline};
 
 /// Looks that find nothing before the thread sleeps until a batch ends.
 const IDLE_LOOKS: u32 = 256;
 /// How long it sleeps at most.
 const NAP: Duration = Duration::from_millis(10);
+/// Bytes that a GPU fills with one series of words.
+const PAGE: usize = 4096;
 /// How often the progress bar moves.
 const BAR: Duration = Duration::from_millis(100);
 
@@ -42,15 +47,28 @@ pub struct Rig<'a> {
 }
 
 impl Rig<'_> {
-    /// Fills the memory with random bytes, so that what is written is not all the same.
-    pub fn scatter_payload(&self, seed: u64) {
+    /// Fills the memory with random bytes, so that what is written is not all the same; a GPU's with series of words, each page
+    /// with another.
+    ///
+    /// # Errors
+    /// [`GpuWordsError`]: the GPU does not do it.
+    pub fn scatter_payload(&self, seed: u64) -> Result<(), GpuWordsError> {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(!seed);
+        if self.memory.is_gpu() {
+            let pages = (0..self.memory.len() as u64).step_by(PAGE);
+            let series = pages.map(|offset| {
+                let words = (self.memory.len() as u64 - offset).min(PAGE as u64) / 8;
+                GpuSeries { offset, words, first: rng.next_u64(), step: rng.next_u64() }
+            });
+            return self.engine.gpu_words(self.memory)?.fill(series);
+        }
         let mut page = [0; 512];
         for offset in (0..self.memory.len()).step_by(size_of_val(&page)) {
             page.fill_with(|| rng.next_u64());
             let words = page.len().min((self.memory.len() - offset) / 8);
             self.memory.view().write_words(offset, &page[..words]);
         }
+        Ok(())
     }
 }
 
@@ -95,16 +113,50 @@ impl Measured {
 struct Group {
     batch: Batch,
     requests: Vec<Request>,
-    /// Where its memory starts.
-    source: u64,
+    /// The first of its blocks of memory.
+    first: u64,
     submitted: Instant,
+    /// Tasks that were seen to have ended: one a page.
     ended: u32,
 }
 
 /// A group's memory and list, free for the next one.
 struct Spare {
-    source: u64,
+    first: u64,
     requests: Vec<Request>,
+}
+
+/// Where blocks lie in memory: side by side, or each in pages all over it.
+struct Places {
+    address: u64,
+    page: u64,
+    layout: Option<PageLayout>,
+}
+
+impl Places {
+    fn new(memory: &Memory, plan: &Plan) -> Self {
+        let pages = u32::try_from(memory.len() as u64 / plan.page).unwrap_or(u32::MAX);
+        let per_block = plan.pages() as usize;
+        let whole = pages - pages % per_block.max(1) as u32;
+        let layout = (per_block > 1).then(|| PageLayout::shuffled(whole, per_block));
+        Self { address: memory.address(), page: plan.page, layout }
+    }
+
+    /// Adds the requests of a transfer, one a page, of which those of a block go one after the other on the device.
+    fn requests(&self, block: u64, (transfer, target_id): (Transfer, SegmentId), requests: &mut Vec<Request>) {
+        let Transfer { opcode, offset, length, .. } = transfer;
+        let Some(layout) = &self.layout else {
+            let source = self.address + block * self.page;
+            return requests.push(Request { opcode, source, target_id, target_offset: offset, length });
+        };
+        requests.extend((0..).zip(layout.pages(block as u32)).map(|(number, page)| Request {
+            opcode,
+            source: self.address + u64::from(*page) * self.page,
+            target_id,
+            target_offset: offset + number * self.page,
+            length: self.page,
+        }));
+    }
 }
 
 /// Runs `plan` to its end, to the first failure or to an interrupt; whatever is in flight is waited for in each case.
@@ -124,13 +176,14 @@ pub fn run(rig: &mut Rig<'_>, plan: &Plan, workload: Workload) -> Result<Measure
 struct Run<'a> {
     plan: &'a Plan,
     workload: Workload,
+    places: Places,
     targets: Vec<SegmentId>,
     /// In the order of their submits.
     in_flight: VecDeque<Group>,
     spare: Vec<Spare>,
     /// Requests submitted.
     submitted: u64,
-    /// Requests ended.
+    /// Requests ended: a block has when all its pages have.
     ended: u64,
     began: Instant,
     measured: Measured,
@@ -138,14 +191,15 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(rig: &Rig<'_>, plan: &'a Plan, workload: Workload) -> Self {
-        let bytes = plan.block * u64::from(plan.batch);
+        let pages = plan.pages() as usize;
         let spare = |group: u32| Spare {
-            source: rig.memory.address() + u64::from(group) * bytes,
-            requests: Vec::with_capacity(plan.batch as usize),
+            first: u64::from(group) * u64::from(plan.batch),
+            requests: Vec::with_capacity(plan.batch as usize * pages),
         };
         Self {
             plan,
             workload,
+            places: Places::new(rig.memory, plan),
             targets: rig.segments.iter().map(|segment| segment.id).collect(),
             in_flight: VecDeque::with_capacity(plan.groups() as usize),
             spare: (0..plan.groups()).map(spare).collect(),
@@ -217,18 +271,17 @@ impl<'a> Run<'a> {
             if size == 0 || self.submitted - self.ended + size > self.plan.depth.into() {
                 return Ok(any);
             }
-            let Some(Spare { source, mut requests }) = self.spare.pop() else { return Ok(any) };
+            let Some(Spare { first, mut requests }) = self.spare.pop() else { return Ok(any) };
             requests.clear();
             for place in 0..size {
-                let Transfer { opcode, target, offset, length } = self.workload.next_transfer();
-                let (source, target_id) = (source + place * self.plan.block, self.targets[target]);
-                requests.push(Request { opcode, source, target_id, target_offset: offset, length });
+                let transfer = self.workload.next_transfer();
+                self.places.requests(first + place, (transfer, self.targets[transfer.target]), &mut requests);
             }
-            let batch = engine.allocate_batch(size as u32)?;
+            let batch = engine.allocate_batch(requests.len() as u32)?;
             let submitted = Instant::now();
             engine.submit(&batch, &requests)?;
             self.submitted += size;
-            self.in_flight.push_back(Group { batch, requests, source, submitted, ended: 0 });
+            self.in_flight.push_back(Group { batch, requests, first, submitted, ended: 0 });
             any = true;
         }
     }
@@ -243,9 +296,11 @@ impl<'a> Run<'a> {
             if more > 0 {
                 let now = *now.get_or_insert_with(Instant::now);
                 self.measured.first_completion.get_or_insert(now);
-                self.measured.latency.record_many(now - group.submitted, more.into());
+                let pages = self.plan.pages();
+                let blocks = u64::from(status.ended) / pages - u64::from(group.ended) / pages;
+                self.measured.latency.record_many(now - group.submitted, blocks);
                 group.ended = status.ended;
-                self.ended += u64::from(more);
+                self.ended += blocks;
             }
             if status.is_finished()
                 && let Some(group) = self.in_flight.remove(index)
@@ -262,19 +317,19 @@ impl<'a> Run<'a> {
     fn retire(&mut self, group: Group) {
         let failures = TaskFailure::of(&group.batch, &group.requests);
         let measured = &mut self.measured;
-        for request in &group.requests {
-            if failures.iter().any(|failure| failure.request == Some(*request)) {
+        for block in group.requests.chunks(self.plan.pages() as usize) {
+            if failures.iter().any(|failure| failure.request.is_some_and(|request| block.contains(&request))) {
                 continue;
             }
-            let (requests, bytes) = match request.opcode {
+            let (requests, bytes) = match block[0].opcode {
                 OpCode::Read => (&mut measured.reads, &mut measured.bytes_read),
                 OpCode::Write => (&mut measured.writes, &mut measured.bytes_written),
             };
             *requests += 1;
-            *bytes += request.length;
+            *bytes += block.iter().map(|request| request.length).sum::<u64>();
         }
         failures.iter().for_each(|failure| measured.errors.add(failure.to_string()));
-        self.spare.push(Spare { source: group.source, requests: group.requests });
+        self.spare.push(Spare { first: group.first, requests: group.requests });
     }
 
     /// Gives the processor away when nothing has moved.

@@ -40,6 +40,8 @@ pub struct Plan {
     pub read_percent: u8,
     /// Bytes of a request, a multiple of the device's block.
     pub block: u64,
+    /// Bytes of a page of memory, of which a block has a whole number.
+    pub page: u64,
     /// Bytes of each device, at least one block.
     pub capacities: Vec<u64>,
     /// Requests in flight, at least 1.
@@ -70,6 +72,19 @@ pub enum PlanError {
         asked: u64,
         /// Bytes of the device.
         capacity: u64,
+    },
+    /// The size of a page.
+    #[error(
+        "--page {}: a block has a whole number of pages, and a page of blocks of the device: give a multiple of {device} \
+         bytes that divides {}", ByteSize(*asked), ByteSize(*block)
+    )]
+    Page {
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes of a request.
+        block: u64,
+        /// The device's block.
+        device: u64,
     },
     /// The depth.
     #[error("--depth {0}: 1 to {MAX_DEPTH} requests can be in flight")]
@@ -129,6 +144,11 @@ impl Plan {
                 return Err(PlanError::Capacity { asked: block, capacity: device.capacity });
             }
         }
+        let page = args.page.map_or(block, |ByteSize(page)| page);
+        let coarsest = devices.iter().map(|device| device.block).max().unwrap_or(1);
+        if page == 0 || !block.is_multiple_of(page) || !page.is_multiple_of(coarsest) {
+            return Err(PlanError::Page { asked: page, block, device: coarsest });
+        }
         if !(1..=MAX_DEPTH).contains(&args.depth) {
             return Err(PlanError::Depth(args.depth));
         }
@@ -155,7 +175,9 @@ impl Plan {
             mode: args.mode,
             read_percent,
             block,
-            capacities: devices.iter().map(|device| device.capacity).collect(),
+            page,
+            // A block that is a device's last and shorter would have fewer pages than the others.
+            capacities: devices.iter().map(|device| device.capacity - paged(page, block, device.capacity)).collect(),
             depth: args.depth,
             batch,
             end,
@@ -175,11 +197,17 @@ impl Plan {
             mode: Mode::Write,
             read_percent: 0,
             block,
+            page: block,
             depth,
             batch: depth.div_ceil(4),
             end: End::Requests(requests),
             ..self.clone()
         }
+    }
+
+    /// Pages of a block.
+    pub fn pages(&self) -> u64 {
+        self.block / self.page
     }
 
     /// Batches that can be in flight: what the depth needs, and one that is nearly done.
@@ -194,13 +222,14 @@ impl Plan {
     }
 
     /// Whether there is memory for it: for requests in flight, and for what is written to the devices that keep their bytes
-    /// there, `in_memory` of them.
+    /// there, `in_memory` of them; of requests none where they are on a GPU.
     ///
     /// # Errors
     /// [`PlanError::Memory`].
-    pub fn fits(&self, in_memory: u64, fill: bool, available: &Available) -> Result<(), PlanError> {
-        let in_flight = self.memory_bytes() as u64;
-        let written = match (fill, self.end) {
+    pub fn fits(&self, in_memory: u64, fill: bool, on_gpu: bool, available: &Available) -> Result<(), PlanError> {
+        // What a GPU copies to and from has all its pages.
+        let in_flight = if on_gpu { 0 } else { self.memory_bytes() as u64 };
+        let written = match (fill || on_gpu, self.end) {
             (true, _) => in_memory,
             (false, _) if !self.writes() => 0,
             (false, End::Requests(requests)) => requests.saturating_mul(self.block).min(in_memory),
@@ -235,12 +264,18 @@ impl Plan {
         }
         rows.extend([
             Row::both("block_bytes", "block", Value::Bytes(self.block)),
+            Row::json("page_bytes", Value::Bytes(self.page)),
             Row::both("depth", "depth", Value::Count(self.depth.into())),
             Row::both("batch", "batch", Value::Count(self.batch.into())),
             Row::json("seed", Value::Count(self.seed)),
         ]);
         rows
     }
+}
+
+/// What of `capacity` is no whole block, where blocks have pages.
+fn paged(page: u64, block: u64, capacity: u64) -> u64 {
+    if page == block { 0 } else { capacity % block }
 }
 
 /// An engine with queues, batches and lanes for what is asked; what the devices decide is found by [`Plan::new`].

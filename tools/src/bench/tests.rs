@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use clap::Parser;
 use proptest::prelude::*;
+use tentpeg_driver::gpu::{Cuda, StandIn};
 use tentpeg_engine::{EngineConfig, OpCode};
 
 use super::plan::End;
 use super::*;
 use crate::memory_budget::Bound;
+use crate::memory_place::Place;
 
 #[derive(Parser)]
 struct Line {
@@ -22,7 +24,7 @@ fn args(words: &str) -> BenchArgs {
 
 const DEVICE: Geometry = Geometry { block: 512, capacity: 1 << 20 };
 
-fn plan(words: &str) -> Result<Plan, PlanError> {
+pub(super) fn plan(words: &str) -> Result<Plan, PlanError> {
     Plan::new(&args(words), &[DEVICE])
 }
 
@@ -38,6 +40,14 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
         ("--block 0", "--block 0B: a request is a multiple of the device's block of 512 bytes, and not 0"),
         ("--block 1000", "--block 1000B: a request is a multiple of the device's block of 512 bytes, and not 0"),
         ("--block 2MiB", "--block 2MiB: the device has 1MiB, so a request has that at most"),
+        (
+            "--block 8KiB --page 3KiB",
+            "--page 3KiB: a block has a whole number of pages, and a page of blocks of the device: give a multiple of 512 bytes that divides 8KiB",
+        ),
+        (
+            "--block 8KiB --page 0",
+            "--page 0B: a block has a whole number of pages, and a page of blocks of the device: give a multiple of 512 bytes that divides 8KiB",
+        ),
         ("--depth 8 --batch 9", "--batch 9: 1 to 8 requests go into a submit, as --depth is 8"),
         ("--time 0s", "--time 0: go on for 1ms at least"),
         ("--read-percent 50", "--read-percent is for --mode mixed: leave it away, or ask for that mode"),
@@ -71,9 +81,12 @@ fn what_is_not_said_has_a_default() {
 fn more_memory_than_there_is_is_refused() {
     // All but the headroom of 64 MiB can be used.
     let available = Available { bytes: (64 << 20) + (1 << 20), bound: Bound::MemAvailable };
-    let fits = |words: &str, in_memory, fill| plan(words).unwrap().fits(in_memory, fill, &available);
+    let fits = |words: &str, in_memory, fill| plan(words).unwrap().fits(in_memory, fill, false, &available);
     fits("--depth 4", DEVICE.capacity, false).unwrap();
     fits("--depth 4", 0, true).unwrap();
+    // On a GPU what is in flight is none of the host's, and a store is there as a whole.
+    plan("--depth 256").unwrap().fits(1 << 20, false, true, &available).unwrap();
+    assert!(plan("--depth 4").unwrap().fits(2 << 20, false, true, &available).is_err());
     fits("--mode write --requests 200 --depth 4", DEVICE.capacity, false).unwrap();
     for (words, fill) in [("--depth 256", false), ("--mode write --depth 4", false), ("--depth 4", true)] {
         let message = fits(words, DEVICE.capacity, fill).unwrap_err().to_string();
@@ -290,5 +303,71 @@ proptest! {
         let mut workload = Workload::new(&fill);
         let End::Requests(requests) = fill.end else { panic!("a fill has an end") };
         prop_assert_eq!((0..requests).map(|_| workload.next_transfer().length).sum::<u64>(), capacity);
+    }
+}
+
+/// With a stand-in for a GPU, so that all but the GPU is there.
+fn on_gpu(words: &str) -> Report {
+    let gpu = StandIn::new(64 << 20);
+    let args = args(words);
+    let memory = MemoryArgs { place: Place::Given(gpu), ..args.memory.clone() };
+    let report = run(&BenchArgs { memory, ..args }, &Interrupt::default()).unwrap();
+    assert_eq!(report.errors.count(), 0, "{:?}", report.errors);
+    report
+}
+
+#[test]
+fn memory_of_a_gpu_is_measured_and_its_way_is_told() {
+    for words in ["--mode read --fill", "--mode mixed --block 64KiB --page 16KiB"] {
+        let report = on_gpu(&format!("model:size=8MiB --requests 500 --depth 8 {words}"));
+        assert_eq!(report.requests, Some(500));
+        let rows = report.all_rows();
+        let text = |key| rows.iter().find(|row| row.key == Some(key)).map(|row| row.value.to_string());
+        assert_eq!(text("memory_place").unwrap(), "stand-in");
+        assert_eq!(text("path").unwrap(), "GPU 0 (stand-in), direct by the model's mover");
+        let Some(Value::Count(launches)) =
+            rows.iter().find(|row| row.key == Some("kernel_launches")).map(|row| row.value.clone())
+        else {
+            panic!("no launches")
+        };
+        assert!(launches > 0);
+        assert!(text("prp_list_entries_walked").is_some() && report.memory.unwrap().pages == "GPU memory");
+    }
+}
+
+#[test]
+fn pages_of_a_block_are_one_command_and_are_counted_as_one_request() {
+    let report = report("model:size=8MiB --requests 300 --block 64KiB --page 16KiB --depth 16 --mode mixed");
+    let both_sides = report.both_sides.unwrap();
+    // A few are joined with the one before, whose end on the device they begin at.
+    let commands = both_sides.issued.commands;
+    assert!(report.requests == Some(300) && (250..=300).contains(&commands), "{commands}");
+    assert_eq!(report.bytes_read + report.bytes_written, 300 * (64 << 10));
+    // 16 pages of 4 KiB in each: of a command's one in the command, the others in its list.
+    assert_eq!(both_sides.prp_list_entries, Some(300 * 16 - commands));
+    assert_eq!(report.latency.unwrap().count, 300);
+}
+
+#[test]
+fn without_cuda_the_reason_is_told() {
+    if Cuda::load().is_ok() {
+        return;
+    }
+    let error = run(&args("model:size=8MiB --memory cuda:0"), &Interrupt::default()).err().unwrap().to_string();
+    assert!(
+        error.starts_with("--memory: no CUDA driver library") && error.contains("install NVIDIA's driver"),
+        "{error}"
+    );
+}
+
+#[test]
+fn other_ways_are_for_reads_into_gpu_memory() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let words =
+        format!("model:size=8MiB --requests 10 --beside pread,io_uring --beside-file {}", file.path().display());
+    let error = run(&args(&words), &Interrupt::default()).err().unwrap().to_string();
+    assert!(error.contains("add --memory cuda:0"), "{error}");
+    for wrong in ["--beside pread", "--beside posix --beside-file x"] {
+        assert!(Line::try_parse_from(["bench"].into_iter().chain(wrong.split_whitespace())).is_err(), "{wrong}");
     }
 }

@@ -23,7 +23,13 @@ fn a_run_is_counted_alike_and_alone() {
     let side = Side { commands, writes: commands - 1, flushes: 1, bytes_written: 1 << 20, ..Side::default() };
     assert_eq!(
         sides,
-        BothSides { issued: side, seen: Some(side), ..BothSides::default() },
+        BothSides {
+            issued: side,
+            seen: Some(side),
+            // Four pages a command: the first in the command, three in a list.
+            prp_list_entries: Some(3 * (commands - 1)),
+            ..BothSides::default()
+        },
         "what came before is left out"
     );
     let mut errors = Errors::default();

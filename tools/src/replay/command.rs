@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use indicatif::ProgressBar;
+use tentpeg_driver::gpu::LibraryError;
 use tentpeg_engine::{ByteSize, DeviceUri, Engine, EngineConfig, OpenOptions, Segment, StoreUri};
 use thiserror::Error;
 
@@ -17,7 +18,7 @@ use super::generator;
 use super::geometry::{Geometry, GeometryError};
 use super::hit_curve::{self, HitCurve};
 use super::outcome::{Outcome, Stop, Totals};
-use super::pool::Pool;
+use super::pool::{Pool, PoolError};
 use super::runner::{Observer, Runner};
 use super::slots::Slots;
 use super::source::{Source, SourceError};
@@ -26,6 +27,7 @@ use crate::device::{self, DeviceError, NewFiles, NodeArgs, NotRemoved, SegmentAr
 use crate::interrupt::Interrupt;
 use crate::lanes::{self, LaneArgs};
 use crate::memory_budget::{Available, MemoryError, Need};
+use crate::memory_place::{Launches, MemoryArgs};
 use crate::options::number;
 use crate::progress;
 use crate::report::file::{ReportFile, ReportFileError};
@@ -73,6 +75,9 @@ pub struct ReplayArgs {
     /// The lanes.
     #[command(flatten)]
     pub lanes: LaneArgs,
+    /// Where the pool is.
+    #[command(flatten)]
+    pub memory: MemoryArgs,
     /// Bytes of a block, the KV cache of 512 tokens: contiguous on the device; a multiple of --page
     #[arg(long, value_name = "SIZE", default_value_t = DEFAULT_BLOCK, allow_hyphen_values = true)]
     pub block: ByteSize,
@@ -148,7 +153,10 @@ pub enum ReplayError {
     Memory(#[from] MemoryError),
     /// Host: no memory for the pool, though enough seemed available.
     #[error("no memory for the pool: {0}")]
-    Allocate(#[from] tentpeg_engine::MemoryError),
+    Allocate(#[from] PoolError),
+    /// Host: there is no GPU for the pool.
+    #[error("--memory: {0}")]
+    Gpu(#[from] LibraryError),
     /// The file that was created for it is still there.
     #[error("{cause}; {left}")]
     NotUndone {
@@ -190,10 +198,11 @@ pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayErr
         file.is_not_trace(trace)?;
     }
     let requests = source.open()?;
-    Available::now()?.check(&need(&uris, &geometry, report_file.is_some()))?;
+    Available::now()?.check(&need(&uris, &geometry, report_file.is_some(), args.memory.is_gpu()))?;
+    let gpu = args.memory.open()?;
 
     let max_batches = args.pool.get() as usize + SPARE_BATCHES;
-    let config = args.lanes.configure(EngineConfig { max_batches, ..EngineConfig::default() });
+    let config = args.lanes.configure(EngineConfig { max_batches, gpu, ..EngineConfig::default() });
     let options = OpenOptions { config, ..args.node.options() };
     let (engine, _) = Engine::open_devices(uris.iter().copied(), options).map_err(DeviceError::from)?;
     let new = NewFiles::of(&engine);
@@ -211,7 +220,7 @@ pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayErr
 
     let bar = progress::over_things(requests.total(), "requests");
     let mut watch = Watch { interrupt, bar };
-    let start = Start::of(&engine);
+    let (start, launches) = (Start::of(&engine), Launches::so_far(&engine));
     let slots = Slots::of(segments.iter().copied(), &geometry);
     let outcome = Runner::new(&engine, slots, &geometry, &mut pool, args.in_flight, &mut watch).run(requests);
     let both_sides = BothSides::since(&start, &engine);
@@ -223,9 +232,14 @@ pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayErr
     report.device = device::names(&engine);
     report.settings = settings(args, &source, &geometry);
     report.settings.extend(lanes::rows(&engine));
+    report.settings.extend(args.memory.rows(&engine));
+    report.rows.extend(launches.rows(&engine));
     report.statistics = Some(engine.statistics());
     report.memory = Some(MemoryUsed::from(pool.memory()));
-    report.path = Some(path(&uris));
+    report.path = Some(match pool.memory().is_gpu() {
+        true => format!("device ↔ {}", pool.memory().path()),
+        false => path(&uris),
+    });
     report.plots.block_bytes = Some(geometry.block());
     report.plots.segment = device::segment_names(&segments);
     if let Err(error) = engine.close() {
@@ -275,7 +289,7 @@ fn source(args: &ReplayArgs) -> Source {
 }
 
 /// Memory that the run will take.
-fn need(uris: &[&str], geometry: &Geometry, hit_curve: bool) -> Need {
+fn need(uris: &[&str], geometry: &Geometry, hit_curve: bool, on_gpu: bool) -> Need {
     // A file's bytes are the page cache's, which gives way.
     let block = if uris.iter().any(|uri| device::is_in_memory(uri)) { geometry.block() } else { 0 };
     let run = block.saturating_add(CACHE_BYTES_PER_SLOT);
@@ -283,7 +297,7 @@ fn need(uris: &[&str], geometry: &Geometry, hit_curve: bool) -> Need {
         slots: geometry.slots().get().into(),
         // Hits are counted when the run's own memory has been given back.
         per_slot: if hit_curve { run.max(hit_curve::BYTES_PER_SLOT) } else { run },
-        fixed: geometry.pool_bytes(),
+        fixed: if on_gpu { 0 } else { geometry.pool_bytes() },
     }
 }
 

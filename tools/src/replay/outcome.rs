@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use tentpeg_engine::{SubmitError, TooManyBatches};
+use tentpeg_engine::{GpuWordsError, SubmitError, TooManyBatches};
 use thiserror::Error;
 
 use super::cache::{Decision, Kind};
@@ -130,6 +130,9 @@ pub enum Stop {
         /// How long was waited.
         limit: Duration,
     },
+    /// Host: the GPU does not fill or compare blocks any more.
+    #[error("the GPU: {0}")]
+    Gpu(#[from] GpuWordsError),
     /// The engine has no batch for the next block.
     #[error(transparent)]
     Batch(#[from] TooManyBatches),

@@ -6,12 +6,11 @@
 //! ```text
 //! step = 2 · mix63(write) + 1
 //! base = mix64(block ^ mix64(step))
-//! x    = base + i · step          (mod 2^64)
-//! word = x ^ (x >> 32)
+//! word = base + i · step          (mod 2^64)
 //! ```
 //!
-//! where both mixes and the last line are one-to-one. All that costs much is done once per block; a word is an addition, a shift and
-//! an exclusive or, which vectorise. What follows from it:
+//! where both mixes are one-to-one. All that costs much is done once per block; a word is an addition, which vectorises, and which a
+//! GPU's kernels make as well: a payload is a series of theirs, and so is its poison, the complement. What follows from it:
 //!
 //! - **Shifted, repeated or swapped words** of a payload: `step` is odd, so no two words of a payload are equal.
 //! - **Another block's bytes under the same write number**: `step` is equal and `base` is not, so every word differs.
@@ -57,20 +56,24 @@ impl Payload {
     /// Word number `index` of the payload.
     #[inline]
     pub fn word(&self, index: u64) -> u64 {
-        fold(self.at(index))
+        self.base.wrapping_add(self.step.wrapping_mul(index))
     }
 
-    /// What a word is before the last step of its making.
-    #[inline]
-    fn at(&self, index: u64) -> u64 {
-        self.base.wrapping_add(self.step.wrapping_mul(index))
+    /// Words from number `first` on as a series: the first, and how much each is more than the one before.
+    pub fn series(&self, first: u64) -> (u64, u64) {
+        (self.word(first), self.step)
+    }
+
+    /// The same of what [`poison`](Self::poison) sets: the complement of a series goes the other way.
+    pub fn poison_series(&self, first: u64) -> (u64, u64) {
+        (!self.word(first), self.step.wrapping_neg())
     }
 
     /// Sets `words` to those of the payload from number `first` on.
     pub fn fill(&self, first: u64, words: &mut [u64]) {
-        let mut x = self.at(first);
+        let mut x = self.word(first);
         for word in words {
-            *word = fold(x);
+            *word = x;
             x = x.wrapping_add(self.step);
         }
     }
@@ -78,9 +81,9 @@ impl Payload {
     /// Sets `words`, which are to receive the payload from word `first` on, to what the payload does not have at any of these
     /// places: the complement of each word.
     pub fn poison(&self, first: u64, words: &mut [u64]) {
-        let mut x = self.at(first);
+        let mut x = self.word(first);
         for word in words {
-            *word = !fold(x);
+            *word = !x;
             x = x.wrapping_add(self.step);
         }
     }
@@ -92,11 +95,11 @@ impl Payload {
     pub fn verify(&self, first: u64, words: &[u64]) -> Result<(), Mismatch> {
         // Whole runs without a branch per word, so that the comparison vectorises.
         const RUN: usize = 256;
-        let mut x = self.at(first);
+        let mut x = self.word(first);
         for (number, run) in words.chunks(RUN).enumerate() {
             let mut difference = 0;
             for word in run {
-                difference |= word ^ fold(x);
+                difference |= word ^ x;
                 x = x.wrapping_add(self.step);
             }
             if difference != 0 {
@@ -104,6 +107,19 @@ impl Payload {
             }
         }
         Ok(())
+    }
+
+    /// The mismatch of words from number `first` on that are right when they are looked at again.
+    pub(super) fn unsteady(&self, first: u64) -> Mismatch {
+        let (expected, byte_offset) = (self.word(first), first * WORD_BYTES);
+        Mismatch {
+            block: self.block,
+            write: self.write,
+            byte_offset,
+            expected,
+            found: expected,
+            holds: Holds::Unsteady,
+        }
     }
 
     /// The first mismatch in `words` from `start` on.
@@ -135,7 +151,7 @@ impl Payload {
         }
         // Longer than any block: a word at random is taken for one of this payload once in 2^32.
         const MOST_WORDS: u64 = 1 << 32;
-        let elsewhere = fold(found).wrapping_sub(self.base).wrapping_mul(inverse(self.step));
+        let elsewhere = found.wrapping_sub(self.base).wrapping_mul(inverse(self.step));
         if elsewhere < MOST_WORDS {
             return Holds::SamePayload { byte_offset: elsewhere * WORD_BYTES };
         }
@@ -148,7 +164,7 @@ impl Payload {
 
     /// The payload that has these words, of which there are at least three, from word `first` on.
     fn of_words(first: u64, words: &[u64]) -> Option<Self> {
-        let (x, next) = (fold(words[0]), fold(words[1]));
+        let (x, next) = (words[0], words[1]);
         let step = next.wrapping_sub(x);
         if step.is_multiple_of(2) {
             return None;
@@ -199,6 +215,8 @@ pub enum Holds {
         /// Number of that payload's write.
         write: u64,
     },
+    /// What it must be, when it was looked at again.
+    Unsteady,
     /// None of these.
     Unknown,
 }
@@ -214,15 +232,12 @@ impl fmt::Display for Holds {
             Holds::OtherPayload { block, write } => {
                 write!(f, "it is from write {write} of block {block}")
             }
+            Holds::Unsteady => {
+                f.write_str("a word from here on was another before and is right now, so it came too late")
+            }
             Holds::Unknown => f.write_str("no payload has it there"),
         }
     }
-}
-
-/// One-to-one, and its own inverse.
-#[inline]
-fn fold(x: u64) -> u64 {
-    x ^ (x >> 32)
 }
 
 // The multipliers are those of splitmix64's finaliser (Steele, Lea and Flood, 2014; variant 13 of Stafford's).

@@ -120,7 +120,8 @@ impl<'a, O: Observer> Runner<'a, O> {
         let stop = match stop {
             Some(stop @ Stop::Stalled { .. }) => Some(stop),
             Some(stop) => self.end_all().err().or(Some(stop)),
-            None => None,
+            // What ended last may not have been compared.
+            None => self.pool.take_error().map(Stop::from),
         };
         let elapsed = self.began.elapsed();
         self.timeline.finish(elapsed, self.totals.moved());
@@ -176,7 +177,10 @@ impl<'a, O: Observer> Runner<'a, O> {
         }
     }
 
-    fn check_observer(&self) -> Result<(), Stop> {
+    fn check_observer(&mut self) -> Result<(), Stop> {
+        if let Some(error) = self.pool.take_error() {
+            return Err(error.into());
+        }
         if self.observer.asks_to_stop() { Err(Stop::Asked) } else { Ok(()) }
     }
 
@@ -191,7 +195,7 @@ impl<'a, O: Observer> Runner<'a, O> {
         };
         if !whole {
             self.give_up(io);
-            return Err(Stop::Asked);
+            return Err(self.pool.take_error().map_or(Stop::Asked, Stop::Gpu));
         }
         self.prepare_requests(&io);
         let submitted = self.engine.allocate_batch(self.requests.len() as u32).map_err(Stop::from).and_then(|batch| {

@@ -23,6 +23,13 @@ const PATIENCE: u32 = 1 << 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket(u32);
 
+impl Ticket {
+    /// The ticket of a list with this number.
+    pub(in crate::gpu) fn new(sequence: u32) -> Self {
+        Self(sequence)
+    }
+}
+
 /// Runs lists one after the other.
 pub(super) struct Launches {
     stream: Stream,

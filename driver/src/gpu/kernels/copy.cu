@@ -29,6 +29,21 @@ __device__ __forceinline__ T load(const T *from) {
     return __ldcv(from);
 }
 
+// Four words as a warp reads them: with one load of a sector, as the list lies behind the link.
+struct Words {
+    uint64_t word[4];
+};
+
+__device__ __forceinline__ Words load_by_warp(const void *from, uint32_t lane) {
+    const uint64_t own = load(static_cast<const uint64_t *>(from) + lane % 4);
+    Words words;
+#pragma unroll
+    for (int index = 0; index < 4; index++) {
+        words.word[index] = __shfl_sync(0xFFFFFFFF, own, index);
+    }
+    return words;
+}
+
 // One warp copies in units of T, eight loads on their way at a time.
 template <typename T>
 __device__ void copy_units(T *to, const T *from, uint64_t count, uint32_t lane) {
@@ -75,8 +90,8 @@ __device__ __forceinline__ uint64_t warps_of_grid() {
 extern "C" __global__ void tentpeg_copy(const Copy *list, uint32_t count) {
     const uint32_t lane = threadIdx.x % WARP;
     for (uint64_t index = warp_of_grid(); index < count; index += warps_of_grid()) {
-        const Copy *copy = list + index;
-        copy_by_warp(load(&copy->to), load(&copy->from), load(&copy->len), lane);
+        const Words copy = load_by_warp(list + index, lane);
+        copy_by_warp(copy.word[0], copy.word[1], copy.word[2], lane);
     }
 }
 
@@ -184,12 +199,11 @@ extern "C" __global__ void tentpeg_feed(Control *control, const Copy *ring, uint
         if (open == 0) {
             return;
         }
-        const Copy *copy = ring + (index & mask);
-        copy_by_warp(load(&copy->to), load(&copy->from), load(&copy->len), lane);
+        const Words copy = load_by_warp(ring + (index & mask), lane);
+        copy_by_warp(copy.word[0], copy.word[1], copy.word[2], lane);
         __syncwarp();
         if (lane == 0) {
             // Cumulative: what the other lanes wrote before the barrier is visible to host and devices before the mark.
-            __threadfence_system();
             release_system(done + (index & mask), index + 1);
         }
     }
@@ -225,9 +239,9 @@ extern "C" __global__ void tentpeg_kv(KvPool pool, const uint64_t *objects, cons
 // Writes series of words.
 extern "C" __global__ void tentpeg_write_series(const Series *list, uint32_t count) {
     for (uint64_t index = blockIdx.x; index < count; index += gridDim.x) {
-        const uint64_t first = load(&list[index].first), step = load(&list[index].step);
-        const uint64_t words = load(&list[index].words);
-        uint64_t *to = reinterpret_cast<uint64_t *>(load(&list[index].address));
+        const Words series = load_by_warp(list + index, threadIdx.x % WARP);
+        const uint64_t words = series.word[1], first = series.word[2], step = series.word[3];
+        uint64_t *to = reinterpret_cast<uint64_t *>(series.word[0]);
         for (uint64_t word = threadIdx.x; word < words; word += blockDim.x) {
             to[word] = first + step * word;
         }
@@ -237,9 +251,9 @@ extern "C" __global__ void tentpeg_write_series(const Series *list, uint32_t cou
 // Counts the words that differ from their series, and keeps the least place, from the list's start, of one that does.
 extern "C" __global__ void tentpeg_check_series(const Series *list, uint32_t count, unsigned long long *wrong) {
     for (uint64_t index = blockIdx.x; index < count; index += gridDim.x) {
-        const uint64_t first = load(&list[index].first), step = load(&list[index].step);
-        const uint64_t words = load(&list[index].words);
-        const uint64_t *from = reinterpret_cast<const uint64_t *>(load(&list[index].address));
+        const Words series = load_by_warp(list + index, threadIdx.x % WARP);
+        const uint64_t words = series.word[1], first = series.word[2], step = series.word[3];
+        const uint64_t *from = reinterpret_cast<const uint64_t *>(series.word[0]);
         for (uint64_t word = threadIdx.x; word < words; word += blockDim.x) {
             if (load(from + word) != first + step * word) {
                 atomicAdd(wrong, 1ull);

@@ -17,10 +17,9 @@ use thiserror::Error;
 use super::device::GpuInfo;
 use super::error::CudaError;
 use super::library::CudaVersion;
+use super::memory::GPU_PAGE;
 use super::provider::Placement;
 
-/// GPU pages: what BAR1 mappings are made of.
-const GPU_PAGE: u64 = 64 << 10;
 /// The oldest gdrdrv that can be asked whether its mappings persist (gdrcopy 2.4).
 const GDRDRV_WITH_ATTRIBUTES: GdrdrvVersion = GdrdrvVersion { major: 2, minor: 4 };
 
@@ -188,6 +187,9 @@ pub enum Obstacle {
         /// The driver's CUDA.
         driver: CudaVersion,
     },
+    /// It is open, and nothing here goes it yet.
+    #[error("nothing is in its way here, and this version makes no mapping of GPU memory for a drive yet")]
+    NotMade,
     /// The mapping failed.
     #[error("the mapping of the dma-buf failed: errno {errno}")]
     Mmap {

@@ -57,6 +57,7 @@ symbols! {
     cuMemHostRegister_v2(*mut c_void, usize, c_uint);
     cuMemHostUnregister(*mut c_void);
     cuMemcpyAsync(CUdeviceptr, CUdeviceptr, usize, CUstream);
+    cuMemcpyHtoD_v2(CUdeviceptr, *const c_void, usize);
     cuMemsetD8Async(CUdeviceptr, u8, usize, CUstream);
     cuStreamCreate(*mut CUstream, c_uint);
     cuStreamDestroy_v2(CUstream);

@@ -169,6 +169,19 @@ pub enum PlaceError {
         /// The first address where there is nothing.
         hole: u64,
     },
+    /// The pages that it lies on are not all its allocations'.
+    #[error(
+        "{len} bytes at {address:#x} lie on pages of {page} bytes of which the allocation has only a part: devices are given \
+         whole pages, so allocate a multiple of {page} bytes, on a multiple of them"
+    )]
+    Pages {
+        /// The first address.
+        address: u64,
+        /// Bytes named.
+        len: u64,
+        /// Bytes of a page.
+        page: u64,
+    },
     /// Another GPU's.
     #[error("{address:#x} is memory of GPU {device}, and not of GPU {wanted}: open that one, or allocate on this")]
     WrongDevice {
@@ -275,6 +288,13 @@ fn allocation(queries: &dyn PointerQueries, wanted: u32, address: u64) -> Result
 }
 
 impl Placement {
+    /// Whether `len` bytes at `base` lie in the allocations, which lie side by side.
+    pub(super) fn holds(&self, base: u64, len: u64) -> bool {
+        let first = self.allocations.first().is_some_and(|first| first.base <= base);
+        let last = self.allocations.last().map(|last| last.base.saturating_add(last.len));
+        first && base.checked_add(len).zip(last).is_some_and(|(end, last)| end <= last)
+    }
+
     /// Whether other devices may reach all of it.
     pub fn rdma_capable(&self) -> bool {
         self.allocations.iter().all(|allocation| allocation.rdma_capable)

@@ -13,9 +13,9 @@ use crate::dma::MoverError;
 use crate::spec::command::Sqe;
 use crate::spec::status::{Status, StatusCode};
 
-/// Commands of all I/O queues in a turn: more than without a mover, as copies are still in progress while these are
-/// found.
-const TURN_BUDGET: usize = 2048;
+/// Commands of all I/O queues in a turn: many more than without a mover, as the end of a turn waits for its last copy, and
+/// the link is idle from then until the driver has seen the completions. It bounds how long an unmap waits: milliseconds.
+const TURN_BUDGET: usize = 1 << 15;
 /// Commands after which their copies are begun, so that the next ones are looked at meanwhile.
 const GROUP: usize = 32;
 

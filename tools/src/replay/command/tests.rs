@@ -1,6 +1,9 @@
 use std::time::Duration;
 
+use tentpeg_driver::gpu::StandIn;
+
 use super::*;
+use crate::memory_place::Place;
 use crate::replay::cache::{Decision, Kind};
 use crate::replay::outcome::{Fault, Faults, Wrong};
 use crate::replay::payload::Payload;
@@ -40,10 +43,11 @@ fn numbers_are_read_up_to_what_their_types_hold() {
 
 #[test]
 fn a_file_is_no_memory_and_a_store_in_memory_is() {
-    let in_memory = need(&["model:path=x", "model:size=512MiB"], &geometry(), false);
+    let in_memory = need(&["model:path=x", "model:size=512MiB"], &geometry(), false, false);
     assert_eq!((in_memory.slots, in_memory.fixed), (4096, 64 << 20));
     assert_eq!(in_memory.per_slot, (128 << 10) + CACHE_BYTES_PER_SLOT);
-    let on_disk = |hit_curve| need(&["model:path=x,size=512MiB"], &geometry(), hit_curve).per_slot;
+    assert_eq!(need(&["model:"], &geometry(), false, true).fixed, 0, "the pool is the GPU's");
+    let on_disk = |hit_curve| need(&["model:path=x,size=512MiB"], &geometry(), hit_curve, false).per_slot;
     assert_eq!((on_disk(false), on_disk(true)), (CACHE_BYTES_PER_SLOT, hit_curve::BYTES_PER_SLOT));
 }
 
@@ -105,4 +109,21 @@ fn hits_are_counted_of_what_ended_and_must_be_those_of_a_whole_run() {
     add_hit_curve(&mut report, hit_curve(&gone, &geometry(), 1, &interrupted), true);
     assert!(report.errors.summary().unwrap().starts_with("no hits by the number of slots: cannot open the trace none"));
     assert_eq!(report.plots.hit_curve, None);
+}
+
+#[derive(clap::Parser)]
+struct Line {
+    #[command(flatten)]
+    args: ReplayArgs,
+}
+
+#[test]
+fn a_replay_through_memory_of_a_gpu_is_whole_and_compared() {
+    let words = "replay --requests 60 --slots 64 --pool 16 --block 64KiB --page 16KiB";
+    let args = <Line as clap::Parser>::try_parse_from(words.split_whitespace()).unwrap().args;
+    let memory = MemoryArgs { place: Place::Given(StandIn::new(64 << 20)), ..args.memory.clone() };
+    let report = run(&ReplayArgs { memory, ..args }, &Interrupt::default()).unwrap();
+    assert_eq!((report.errors.count(), report.requests), (0, Some(60)), "{:?}", report.errors);
+    assert!(report.reads > Some(0) && report.writes > Some(0));
+    assert_eq!(report.path.unwrap(), "device ↔ GPU 0 (stand-in), direct by the model's mover");
 }

@@ -1,7 +1,8 @@
 use std::num::NonZeroU32;
 
 use proptest::prelude::*;
-use tentpeg_engine::{ByteSize, EngineConfig};
+use tentpeg_driver::gpu::StandIn;
+use tentpeg_engine::{ByteSize, EngineConfig, GpuOptions};
 
 use super::*;
 use crate::replay::payload::Holds;
@@ -12,6 +13,43 @@ fn pool(pool_blocks: u32, block: u64, page: u64) -> (Engine, Pool, Geometry) {
     let engine = Engine::open("model:size=1MiB", EngineConfig::default()).unwrap();
     let pool = Pool::allocate(&engine, &geometry).unwrap();
     (engine, pool, geometry)
+}
+
+/// A pool on a GPU, for which memory of the host stands in.
+fn pool_on_gpu(pool_blocks: u32, block: u64, page: u64) -> (Engine, Pool) {
+    let number = |number| NonZeroU32::new(number).unwrap();
+    let geometry = Geometry::new(number(4), number(pool_blocks), ByteSize(block), ByteSize(page)).unwrap();
+    let gpu = Some(GpuOptions::new(StandIn::new(1 << 20)));
+    let engine = Engine::open("model:size=1MiB", EngineConfig { gpu, ..EngineConfig::default() }).unwrap();
+    let pool = Pool::allocate(&engine, &geometry).unwrap();
+    (engine, pool)
+}
+
+/// GPU and host agree on each word: a block that one has written the other finds right.
+#[test]
+fn blocks_on_a_gpu_are_those_of_the_host() {
+    let (engine, mut on_gpu) = pool_on_gpu(2, 32 << 10, 8 << 10);
+    let (payload, other) = (Payload::new(7, 2), Payload::new(8, 1));
+    assert!(on_gpu.fill(0, &payload, || false) && on_gpu.fill(1, &other, || false));
+    assert_eq!(on_gpu.verify(0, &payload, || false), Ok(true));
+    assert_eq!(on_gpu.verify(0, &payload, || true), Ok(false), "it was to stop");
+    let mut words = vec![0; 1024];
+    let mut back = engine.gpu_words(on_gpu.memory()).unwrap();
+    for (number, page) in (0..).zip(on_gpu.layout.pages(0).to_vec()) {
+        back.read(u64::from(page) * 8192, &mut words).unwrap();
+        assert_eq!(payload.verify(number * 1024, &words), Ok(()));
+    }
+    assert_eq!(on_gpu.verify(1, &payload, || false).unwrap_err().holds, Holds::OtherPayload { block: 8, write: 1 });
+    assert!(on_gpu.poison(0, &payload, || false));
+    let mismatch = on_gpu.verify(0, &payload, || false).unwrap_err();
+    assert_eq!((mismatch.byte_offset, mismatch.holds), (0, Holds::Poison));
+    // One word of the third page.
+    assert!(on_gpu.fill(0, &payload, || false));
+    let place = u64::from(on_gpu.layout.pages(0)[2]) * 8192 + 4096;
+    back.fill([GpuSeries { offset: place, words: 1, first: 5, step: 1 }]).unwrap();
+    let mismatch = on_gpu.verify(0, &payload, || false).unwrap_err();
+    assert_eq!((mismatch.byte_offset, mismatch.found), (2 * 8192 + 4096, 5));
+    assert!(on_gpu.take_error().is_none());
 }
 
 proptest! {
