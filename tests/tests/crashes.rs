@@ -1,8 +1,15 @@
 //! A few rounds of processes that are killed, and proof that the checks can fail.
 
+use std::sync::{Mutex, PoisonError};
+
 use tentpeg_tests::crash::{Counters, Failure, Mistake, Options, run};
 
+/// One run at a time: a process that another thread starts has this one's descriptors until it executes, and with them the
+/// lock of an image that is closed here meanwhile.
+static ALONE: Mutex<()> = Mutex::new(());
+
 fn crashes(seed: u64, rounds: u64, mistake: Option<Mistake>) -> Result<Counters, Failure> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     run(&Options { seed, rounds, program: env!("CARGO_BIN_EXE_crashes").into(), folder: None, mistake })
 }
 
