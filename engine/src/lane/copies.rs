@@ -125,9 +125,10 @@ impl GpuCopies {
         Some(true)
     }
 
-    /// After a failure of CUDA, which makes no copy any more: everything that waits.
+    /// After a failure of CUDA, when what was begun before has ended: everything that waits.
     #[cold]
     fn give_up(&mut self, ended: &mut Vec<Copied>) -> Option<bool> {
+        self.wait();
         self.list.clear();
         ended.append(&mut self.waiting);
         ended.extend(self.flights.drain(..).flat_map(|(_, copied)| copied));
@@ -146,14 +147,19 @@ impl GpuCopies {
 
     /// Waits until nothing is copied any more, and forgets who waited: whatever ends now, no copy goes to its memory.
     pub(super) fn settle(&mut self) {
-        if let (Some(copier), Some((last, _))) = (&self.copier, self.flights.back()) {
-            // What CUDA cannot wait for does not run any more.
-            let _ = copier.wait(*last);
-        }
+        self.wait();
         self.list.clear();
         self.waiting.clear();
         self.flights.clear();
         self.ready.clear();
+    }
+
+    /// Waits until nothing that was begun is copied any more.
+    fn wait(&self) {
+        if let (Some(copier), Some((last, _))) = (&self.copier, self.flights.back()) {
+            // What CUDA cannot wait for does not run any more.
+            let _ = copier.wait(*last);
+        }
     }
 }
 
@@ -166,18 +172,18 @@ mod tests {
 
     use super::*;
 
-    /// Lists are done when a test says so, up to a number, or CUDA fails.
+    /// Lists are done when a test says so, up to a number, or when they are waited for; from a number on CUDA fails.
     struct Slow {
         inner: Box<dyn Copies>,
         begun: u32,
         done: Arc<AtomicU32>,
-        fails: bool,
+        fails_from: u32,
         tickets: Vec<Ticket>,
     }
 
     impl Copies for Slow {
         unsafe fn begin(&mut self, _: &[MemoryCopy]) -> Result<Ticket, CopyError> {
-            if self.fails {
+            if self.begun >= self.fails_from {
                 return Err(CopyError::Cuda(CudaError {
                     call: "cuLaunchKernel",
                     code: 719,
@@ -209,6 +215,7 @@ mod tests {
         }
 
         fn wait(&self, _: Ticket) -> Result<(), CudaError> {
+            self.done.store(self.begun, Ordering::Relaxed);
             Ok(())
         }
 
@@ -217,11 +224,11 @@ mod tests {
         }
     }
 
-    fn copies(fails: bool) -> (GpuCopies, Arc<AtomicU32>) {
+    fn copies(fails_from: u32) -> (GpuCopies, Arc<AtomicU32>) {
         let inner = StandIn::new(1 << 20).copier(CopierConfig::default()).unwrap();
         let done = Arc::<AtomicU32>::default();
         let mut copies = GpuCopies::default();
-        let slow = Slow { inner, begun: 0, done: Arc::clone(&done), fails, tickets: Vec::new() };
+        let slow = Slow { inner, begun: 0, done: Arc::clone(&done), fails_from, tickets: Vec::new() };
         copies.open(|| Some(Box::new(slow)));
         (copies, done)
     }
@@ -237,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_turns_copies_are_one_list_and_end_in_order() {
-        let (mut copies, done) = copies(false);
+        let (mut copies, done) = copies(u32::MAX);
         assert!(!copies.is_busy() && look(&mut copies).is_none());
         let copy = MemoryCopy::new(8, 16, 0);
         assert!(copies.add(copy, read(1)) && copies.add(copy, read(2)));
@@ -266,10 +273,13 @@ mod tests {
 
     #[test]
     fn where_cuda_fails_all_that_waits_is_told_and_nothing_more_is_taken() {
-        let (mut copies, _) = copies(true);
-        assert!(copies.add(MemoryCopy::new(8, 16, 0), read(1)));
-        copies.begin();
-        assert_eq!(look(&mut copies), Some((false, vec![1])));
+        let (mut copies, done) = copies(1);
+        for first in [1, 2] {
+            assert!(copies.add(MemoryCopy::new(8, 16, 0), read(first)));
+            copies.begin();
+        }
+        assert_eq!(look(&mut copies), Some((false, vec![2, 1])));
+        assert_eq!(done.load(Ordering::Relaxed), 1, "whoever is told has no copy under way");
         assert!(!copies.add(MemoryCopy::new(8, 16, 0), read(2)) && !copies.is_busy());
         assert!(!GpuCopies::default().add(MemoryCopy::new(8, 16, 0), read(2)), "there is no copier");
     }
