@@ -355,11 +355,15 @@ impl Port {
             return self.flush_ended(token, status);
         }
         let succeeded = status.is_some_and(|status| status.is_success());
-        if succeeded && token.flags.has(Flags::STAGED) && self.begins_copy(token) {
+        let arrival = match succeeded && token.flags.has(Flags::STAGED) {
+            true => self.staged_command_succeeded(token),
+            false => Arrival::There,
+        };
+        if arrival == Arrival::UnderWay {
             // It ends with its copy.
             return;
         }
-        let copied = !succeeded || !token.flags.has(Flags::STAGED) || self.staged_command_succeeded(token);
+        let copied = arrival == Arrival::There;
         let token = self.give_back(token);
         if !succeeded {
             let conflict = status.is_some_and(|status| self.watch.sees_conflict(status));
@@ -404,53 +408,40 @@ impl Port {
         }
     }
 
-    /// The command of a staged task has succeeded: leaves what was read to the GPU's copies, where it belongs there.
-    fn begins_copy(&mut self, token: CommandTasks) -> bool {
+    /// The command of a staged task has succeeded: copies what was read to where it was asked for, or leaves that to the
+    /// GPU's copies where it belongs there.
+    fn staged_command_succeeded(&mut self, token: CommandTasks) -> Arrival {
         let Self { active, segments, ground, means, extents, staging, registered, counters, copies, .. } = self;
-        let Some(Some(entry)) = active.get(token.place as usize) else { return false };
-        let Some(Work::Spread(spread)) = entry.batch.task(token.first).map(|task| task.work()) else { return false };
+        let Some(Some(entry)) = active.get(token.place as usize) else { return Arrival::Lost };
+        let Some(Work::Spread(spread)) = entry.batch.task(token.first).map(|task| task.work()) else {
+            return Arrival::Lost;
+        };
         if spread.head.operation() != Operation::StagedRead {
-            return false;
+            return Arrival::There;
         }
-        let Some(segment) = segments.get(spread.head.segment()) else { return false };
+        let Some(segment) = segments.get(spread.head.segment()) else { return Arrival::Lost };
+        // The same part again: where it begins says all that it is.
         let part = spread::next_part(&spread, token.planned, &segment.map, ground, means, extents);
         let Some((part, address)) = part.and_then(|part| Some((part, part.staged_address(&spread)?))) else {
-            return false;
+            return Arrival::Lost;
         };
-        if !is_gpu(&registered.load(), address, part.staged.1) {
-            return false;
-        }
-        copies.open(|| staging.take_copier());
-        let copy = staging.gpu_copy(token.resource, part.staged, address, true);
-        let begun = copy.is_some_and(|copy| copies.add(copy, Copied { token, command: None }));
-        if begun {
+        let registered = registered.load();
+        let arrival = if is_gpu(&registered, address, part.staged.1) {
+            copies.open(|| staging.take_copier());
+            let copy = staging.gpu_copy(token.resource, part.staged, address, true);
+            match copy.is_some_and(|copy| copies.add(copy, Copied { token, command: None })) {
+                true => Arrival::UnderWay,
+                false => Arrival::Lost,
+            }
+        } else if staging.copy_out(token.resource, part.staged, address, &registered) {
+            Arrival::There
+        } else {
+            Arrival::Lost
+        };
+        if arrival != Arrival::Lost {
             counters.count_staged_read(part.staged.1);
         }
-        begun
-    }
-
-    /// The command of a staged task has succeeded: copies what was read to where it was asked for. Whether that is there.
-    fn staged_command_succeeded(&mut self, token: CommandTasks) -> bool {
-        let Self { active, segments, ground, means, extents, staging, registered, counters, .. } = self;
-        let Some(Some(entry)) = active.get(token.place as usize) else { return false };
-        let Some(Work::Spread(spread)) = entry.batch.task(token.first).map(|task| task.work()) else { return false };
-        if spread.head.operation() != Operation::StagedRead {
-            return true;
-        }
-        let Some(segment) = segments.get(spread.head.segment()) else { return false };
-        let names = |part: &Part| part.staged_address(&spread);
-        // The same part again: where it begins says all that it is.
-        let Some(part) = spread::next_part(&spread, token.planned, &segment.map, ground, means, extents) else {
-            return false;
-        };
-        // What is a GPU's and was not left to it is lost with its copier.
-        let copied = names(&part)
-            .filter(|address| !is_gpu(&registered.load(), *address, part.staged.1))
-            .is_some_and(|address| staging.copy_out(token.resource, part.staged, address, &registered.load()));
-        if copied {
-            counters.count_staged_read(part.staged.1);
-        }
-        copied
+        arrival
     }
 
     /// No command has its staging buffer, or its list, any more: nor has what is left of it, which may wait for a Flush
@@ -501,6 +492,17 @@ enum Staged {
     Ready,
     /// A GPU copies into it first; the command is submitted then.
     Copied,
+}
+
+/// Where the bytes of a staged command that has succeeded are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Arrival {
+    /// Where they belong.
+    There,
+    /// A GPU copies them there.
+    UnderWay,
+    /// Nowhere: they cannot be copied.
+    Lost,
 }
 
 /// Whether that memory is a GPU's.

@@ -18,8 +18,8 @@ mod unregister;
 use std::path::Path;
 
 use crate::{
-    Batch, BatchStatus, Engine, EngineConfig, Lane, LaneMode, Memory, OpCode, Request, SegmentId, TransferState,
-    TransferStatus,
+    Batch, BatchStatus, BlockExtent, Devices, Durability, Engine, EngineConfig, Lane, LaneMode, MemberLayout, Memory,
+    OpCode, Request, SegmentId, SegmentLayout, TransferState, TransferStatus,
 };
 
 /// Turns after which a test that has not ended never will.
@@ -61,6 +61,24 @@ impl Bench {
         let batch = self.engine.allocate_batch(requests.len() as u32).unwrap();
         self.engine.submit(&batch, requests).unwrap();
         batch
+    }
+
+    /// A segment over two devices, block by block, and memory of `memory` bytes.
+    fn striped(memory: usize) -> Self {
+        let mut devices = Devices::new(LaneMode::CallerDriven, EngineConfig::default());
+        let members = [0, 1].map(|device| {
+            devices.open("model:size=1MiB").unwrap();
+            MemberLayout { device, extents: vec![BlockExtent::new(0, 256).unwrap()] }
+        });
+        let layout = SegmentLayout {
+            members: members.into(),
+            chunk: 4096,
+            durability: Durability::None,
+            ..SegmentLayout::whole("striped", 0, 256)
+        };
+        let (engine, lane) = devices.start(vec![layout]).unwrap();
+        let memory = engine.allocate_memory(memory).unwrap();
+        Self { engine, lane: lane.unwrap(), memory }
     }
 
     /// Turns the lane until all has ended.

@@ -129,21 +129,7 @@ fn submits_that_race_with_the_lane_end_once() {
 /// Of a task that spans devices each share ends once, also where the lane of all of them is gone.
 #[test]
 fn a_stripe_without_its_lane_fails_whole() {
-    use crate::{BlockExtent, Devices, Durability, MemberLayout, SegmentLayout};
-
-    let mut devices = Devices::new(crate::LaneMode::CallerDriven, EngineConfig::default());
-    let members = [0, 1].map(|device| {
-        devices.open("model:size=1MiB").unwrap();
-        MemberLayout { device, extents: vec![BlockExtent::new(0, 256).unwrap()] }
-    });
-    let layout = SegmentLayout {
-        members: members.into(),
-        chunk: 4096,
-        durability: Durability::None,
-        ..SegmentLayout::whole("striped", 0, 256)
-    };
-    let (engine, lane) = devices.start(vec![layout]).unwrap();
-    let memory = engine.allocate_memory(8 * BLOCK as usize).unwrap();
+    let Bench { engine, mut lane, memory } = Bench::striped(8 * BLOCK as usize);
     let request = Request {
         opcode: OpCode::Read,
         source: memory.address(),
@@ -153,7 +139,6 @@ fn a_stripe_without_its_lane_fails_whole() {
     };
     let batch = engine.allocate_batch(2).unwrap();
     engine.submit(&batch, &[request]).unwrap();
-    let mut lane = lane.unwrap();
     lane.turn();
     drop(lane);
     engine.submit(&batch, &[request]).unwrap();

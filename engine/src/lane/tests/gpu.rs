@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tentpeg_driver::dma::{AcceleratorMemory, Access};
 use tentpeg_driver::gpu::{
-    CallerGpuMemory, GpuMemoryError, GpuPath, GpuPaths, Obstacle, PlaceError, StandIn, Translation,
+    CallerGpuMemory, GpuMemoryError, GpuPath, GpuPaths, Obstacle, PlaceError, StandIn, StandInMemory, Translation,
 };
 
 use super::*;
@@ -40,6 +40,19 @@ fn series(block: u64, seed: u64) -> GpuSeries {
 fn part(memory: &dyn AcceleratorMemory, offset: u64, len: u64) -> CallerGpuMemory {
     // SAFETY: each test drops the memory after its engine, or has nothing registered of it.
     unsafe { CallerGpuMemory::new(memory.address() + offset, len) }
+}
+
+/// Unregistered memory is the caller's again, whatever is left of handles: nothing writes there any more. Closes the engine.
+#[track_caller]
+fn close_and_see_untouched(mut bench: Bench, own: Arc<StandInMemory>) {
+    let mut bytes = vec![3; AcceleratorMemory::len(&*own) as usize];
+    own.view().write(0, &bytes);
+    bench.run();
+    bytes.fill(0);
+    own.view().read(0, &mut bytes);
+    assert!(bytes.iter().all(|byte| *byte == 3));
+    drop(own);
+    bench.close();
 }
 
 #[test]
@@ -209,14 +222,7 @@ fn memory_that_is_unregistered_in_flight_is_let_go_when_no_copy_goes_there_any_m
     // Three slots.
     assert!(states(&batch).iter().all(|state| matches!(state, Completed | Canceled)), "{:?}", states(&batch));
     assert!(states(&batch).contains(&Canceled));
-    // It is the caller's again, whatever is left of handles: nothing writes there any more.
-    own.view().write(0, &[3; 64 << 10]);
-    bench.run();
-    let mut found = vec![0; 64 << 10];
-    own.view().read(0, &mut found);
-    assert!(found.iter().all(|byte| *byte == 3));
-    drop(own);
-    bench.close();
+    close_and_see_untouched(bench, own);
 }
 
 #[test]
@@ -346,13 +352,7 @@ fn staged_memory_that_is_unregistered_in_flight_is_waited_for() {
     bench.lane.turn();
     bench.engine.unregister_memory_with(memory, &mut bench.lane);
     assert!(states(&batch).iter().all(|state| matches!(state, Completed | Canceled)), "{:?}", states(&batch));
-    own.view().write(0, &[3; 256 << 10]);
-    bench.run();
-    let mut found = vec![0; 256 << 10];
-    own.view().read(0, &mut found);
-    assert!(found.iter().all(|byte| *byte == 3));
-    drop(own);
-    bench.close();
+    close_and_see_untouched(bench, own);
 }
 
 /// Where devices have no mover the ladder decides; every way that was asked for is named with what is in it.

@@ -12,7 +12,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::*;
 use crate::statistics::{Path, Statistics};
-use crate::{BlockExtent, Devices, Durability, MemberLayout, OpenOptions, SegmentLayout, UnalignedReads};
+use crate::{OpenOptions, UnalignedReads};
 use TransferState::Completed;
 
 const BLOCK: u64 = 4096;
@@ -117,20 +117,7 @@ fn what_was_asked_for_again_and_what_was_reset_is_counted() {
 
 #[test]
 fn a_stripe_is_one_segment_on_several_devices() {
-    let mut devices = Devices::new(crate::LaneMode::CallerDriven, EngineConfig::default());
-    let members = [0, 1].map(|device| {
-        devices.open("model:size=1MiB").unwrap();
-        MemberLayout { device, extents: vec![BlockExtent::new(0, 256).unwrap()] }
-    });
-    let layout = SegmentLayout {
-        members: members.into(),
-        chunk: BLOCK,
-        durability: Durability::None,
-        ..SegmentLayout::whole("striped", 0, 256)
-    };
-    let (engine, lane) = devices.start(vec![layout]).unwrap();
-    let memory = engine.allocate_memory(8 * BLOCK as usize).unwrap();
-    let mut bench = Bench { engine, lane: lane.unwrap(), memory };
+    let mut bench = Bench::striped(8 * BLOCK as usize);
     bench.submit(&[bench.write(0, 0, 8 * BLOCK)]);
     bench.run();
     let statistics = check(&bench.engine);
