@@ -4,8 +4,10 @@
 //! and the address space that its DMA goes through. Who implements it owns the mapping of the registers; the driver
 //! owns what is written there. Nothing here knows queues or commands.
 //!
-//! [`Sysfs`] says which functions this machine has, who has them, and what they are used for.
+//! [`Sysfs`] says which functions this machine has, who has them, and what they are used for; [`ConfigSpace`] what a port
+//! says of itself.
 
+mod config_space;
 mod pci;
 mod sysfs;
 
@@ -16,6 +18,8 @@ use std::time::Instant;
 
 use thiserror::Error;
 
+pub(crate) use config_space::capability;
+pub use config_space::{AccessControl, Acs, AcsControls, ConfigSpace, PortType};
 pub use pci::{PciAddress, PciAddressError};
 pub use sysfs::{BlockDevice, PciFunction, Sysfs, SysfsError, Use, VFIO_DRIVER};
 

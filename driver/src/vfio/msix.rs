@@ -1,17 +1,12 @@
 //! Where the tables of MSI-X lie (PCI Express Base 6.0, 7.7.2): registers that belong to the kernel.
 
 use super::VfioDevice;
+use crate::bus::capability;
 
-/// The Status register's Capabilities List bit, and the pointer to the first capability.
-const STATUS: u64 = 0x06;
-const CAPABILITIES_LIST: u16 = 1 << 4;
-const CAPABILITIES_POINTER: u64 = 0x34;
 /// The MSI-X capability, and its registers that say where the table and the pending bits are.
 const MSIX: u8 = 0x11;
 const TABLE: u64 = 4;
 const PENDING_BITS: u64 = 8;
-/// More capabilities than 192 bytes have room for: a list that is longer goes round.
-const MOST_CAPABILITIES: usize = 48;
 
 /// The offsets in BAR 0 of the table and of the pending bits, where they lie there.
 pub(super) fn tables_in_bar0(device: &VfioDevice) -> Vec<u64> {
@@ -21,19 +16,8 @@ pub(super) fn tables_in_bar0(device: &VfioDevice) -> Vec<u64> {
 /// As [`tables_in_bar0`], over any configuration space that is read by dwords.
 fn tables(read: impl Fn(u64) -> Option<u32>) -> Vec<u64> {
     let found = || {
-        let status = (read(STATUS & !3)? >> 16) as u16;
-        if status & CAPABILITIES_LIST == 0 {
-            return None;
-        }
-        let mut at = u64::from(read(CAPABILITIES_POINTER)? as u8 & !3);
-        for _ in 0..MOST_CAPABILITIES {
-            let header = read(at).filter(|_| at >= 0x40)?;
-            if header as u8 == MSIX {
-                return Some([read(at + TABLE)?, read(at + PENDING_BITS)?]);
-            }
-            at = u64::from((header >> 8) as u8 & !3);
-        }
-        None
+        let at = capability(&read, MSIX)?;
+        Some([read(at + TABLE)?, read(at + PENDING_BITS)?])
     };
     // The lowest three bits name the BAR.
     let in_bar0 = |register: u32| (register & 7 == 0).then_some(u64::from(register & !7));

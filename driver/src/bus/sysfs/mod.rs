@@ -11,11 +11,12 @@ mod block;
 mod tests;
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use super::config_space::ConfigSpace;
 use super::pci::{PciAddress, hex};
 pub use block::{BlockDevice, Use};
 
@@ -170,6 +171,15 @@ impl Sysfs {
     /// Where the kernel keeps the files of a function.
     pub fn function_folder(&self, address: PciAddress) -> PathBuf {
         self.path(&format!("/sys/bus/pci/devices/{address}"))
+    }
+
+    /// The configuration space of the function at `address`, as much as this user is shown of it: the kernel keeps all but the
+    /// header for root. `None` where none can be read.
+    pub fn config_space(&self, address: PciAddress) -> Option<ConfigSpace> {
+        let file = fs::File::open(self.function_folder(address).join("config")).ok()?;
+        let mut bytes = Vec::new();
+        file.take(ConfigSpace::MOST).read_to_end(&mut bytes).ok()?;
+        Some(ConfigSpace::new(bytes))
     }
 
     /// The addresses that entries of a folder are named by; what is named otherwise is no PCI function.

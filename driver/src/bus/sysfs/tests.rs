@@ -189,3 +189,21 @@ fn what_is_not_there_is_named() {
     let nowhere = Sysfs::below("/nonexistent").nvme_functions().unwrap_err().to_string();
     assert!(nowhere.contains("is sysfs mounted on /sys?"), "{nowhere}");
 }
+
+#[test]
+fn configuration_space_is_as_long_as_the_user_is_shown() {
+    use crate::bus::AccessControl;
+    let fake = Fake::new();
+    let address = "0000:01:00.0".parse().unwrap();
+    assert_eq!(fake.sysfs().config_space(address), None);
+    let mut bytes = vec![0; 5000];
+    bytes[..4].copy_from_slice(&[0x4D, 0x14, 0x0A, 0xA8]);
+    let mut shown = |len: usize| {
+        bytes[0x100..0x108].copy_from_slice(&[0x0D, 0, 1, 0, 0x5F, 0, 0x1D, 0]);
+        fake.file("sys/bus/pci/devices/0000:01:00.0/config", &bytes[..len]);
+        fake.sysfs().config_space(address).unwrap()
+    };
+    assert_eq!(shown(64).access_control(), AccessControl::NeedsRoot);
+    assert!(matches!(shown(4096).access_control(), AccessControl::Present(_)));
+    assert_eq!(shown(5000), shown(4096), "no more than there can be");
+}
