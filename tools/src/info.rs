@@ -1,7 +1,12 @@
-//! `tentpeg info`: what a device says of itself, what fits into its commands, and its health.
+//! `tentpeg info`: what a device says of itself, what fits into its commands, and its health; or what a GPU is, and how devices
+//! reach its memory.
+
+mod gpu;
 
 use clap::Args;
+use tentpeg_driver::bus::Sysfs;
 use tentpeg_driver::controller::ControllerError;
+use tentpeg_driver::gpu::LibraryError;
 use tentpeg_driver::spec::identify::{IdentifyNamespace, Oncs, Rescap};
 use tentpeg_driver::spec::log::SmartLog;
 use tentpeg_engine::administration::{Administration, AdministrationError};
@@ -11,12 +16,13 @@ use tentpeg_engine::{ByteSize, DeviceInfo};
 use thiserror::Error;
 
 use crate::device::{DeviceError, refuse_to_create};
+use crate::memory_place::Place;
 use crate::report::{Row, Value};
 
 /// What the user asks for.
 #[derive(Args, Clone, Debug)]
 pub struct InfoArgs {
-    /// The device, such as model:size=4GiB, or model:path=FILE for one in a file that exists
+    /// The device, such as model:size=4GiB, or model:path=FILE for one in a file that exists; or a GPU, such as cuda:0
     pub device: String,
     /// Print one JSON object, with sizes in bytes, instead of a table
     #[arg(long)]
@@ -35,13 +41,25 @@ pub enum InfoError {
     /// The device did not answer, or did not close.
     #[error(transparent)]
     Controller(#[from] ControllerError),
+    /// The text has the form of a GPU and names none.
+    #[error("'{}' names no GPU: write cuda: and the GPU's number, such as cuda:0", .0.escape_debug())]
+    GpuNumber(String),
+    /// The GPU was not opened.
+    #[error(transparent)]
+    Gpu(#[from] LibraryError),
 }
 
-/// Opens the device, asks, and closes it. Never creates a file.
+/// Opens the device, asks, and closes it. Never creates a file. A GPU is told with the controllers of `sysfs`.
 ///
 /// # Errors
 /// [`InfoError`].
-pub fn run(args: &InfoArgs) -> Result<Vec<Row>, InfoError> {
+pub fn run(sysfs: &Sysfs, args: &InfoArgs) -> Result<Vec<Row>, InfoError> {
+    if args.device.starts_with("cuda:") {
+        return match args.device.parse() {
+            Ok(Place::Cuda(ordinal)) => Ok(gpu::run(sysfs, ordinal)?),
+            _ => Err(InfoError::GpuNumber(args.device.clone())),
+        };
+    }
     refuse_to_create("info", &args.device)?;
     let mut device = Administration::open(&args.device).map_err(DeviceError::from)?;
     let mut rows = identity(device.info());

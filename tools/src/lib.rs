@@ -11,6 +11,7 @@ pub mod copy;
 pub mod device;
 pub mod doctor;
 pub mod failure;
+mod gpu;
 pub mod hil;
 pub mod info;
 pub mod interrupt;

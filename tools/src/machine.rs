@@ -41,6 +41,25 @@ impl Machine {
         machine
     }
 
+    /// A machine with a GPU where a stand-in says that it is: below a switch that redirects nothing, in one group with a
+    /// controller there; another controller is below a root port of its own, which redirects, as does the GPU's.
+    pub(crate) fn with_gpu_below_a_switch() -> Self {
+        const ON: Option<[u8; 2]> = Some([0x1F, 0x1D]);
+        let machine = Self::new();
+        machine.bridge("pci0000:00", "0000:00:01.0", 4, ON);
+        machine.bridge("pci0000:00/0000:00:01.0", "0000:01:00.0", 5, None);
+        let switch = "pci0000:00/0000:00:01.0/0000:01:00.0";
+        machine.bridge(switch, "0000:02:00.0", 6, Some([0x1F, 0]));
+        machine.bridge(switch, "0000:02:01.0", 6, Some([0x1F, 0]));
+        machine.place(&format!("{switch}/0000:02:00.0"), "0000:00:00.0", "0x030200", Some(7));
+        machine.place(&format!("{switch}/0000:02:01.0"), "0000:04:00.0", "0x010802", Some(7));
+        machine.bridge("pci0000:00", "0000:00:02.0", 4, ON);
+        machine.place("pci0000:00/0000:00:02.0", "0000:05:00.0", "0x010802", Some(8));
+        machine.file("sys/module/vfio_iommu_type1/parameters/dma_entry_limit", "65535\n");
+        machine.file("dev/vfio/vfio", "");
+        machine
+    }
+
     fn path(&self, path: &str) -> PathBuf {
         self.0.path().join(path)
     }
@@ -49,7 +68,7 @@ impl Machine {
         Sysfs::below(self.0.path())
     }
 
-    pub(crate) fn file(&self, path: &str, contents: &str) {
+    pub(crate) fn file(&self, path: &str, contents: impl AsRef<[u8]>) {
         let path = self.path(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, contents).unwrap();
@@ -69,7 +88,7 @@ impl Machine {
     pub(crate) fn function(&self, address: &str, class: &str, driver: Option<&str>, group: Option<u32>) {
         let folder = format!("sys/bus/pci/devices/{address}");
         for (name, contents) in [("class", class), ("vendor", "0x144d"), ("device", "0xa80a"), ("numa_node", "0")] {
-            self.file(&format!("{folder}/{name}"), &format!("{contents}\n"));
+            self.file(&format!("{folder}/{name}"), format!("{contents}\n"));
         }
         self.file(&format!("{folder}/driver_override"), "(null)\n");
         if let Some(driver) = driver {
@@ -82,10 +101,38 @@ impl Machine {
         }
     }
 
+    /// A function of this class at its place on the bus, by the folders above it: `pci0000:00/0000:00:01.0`.
+    pub(crate) fn place(&self, folders: &str, address: &str, class: &str, group: Option<u32>) {
+        let folder = format!("sys/devices/{folders}/{address}");
+        self.file(&format!("{folder}/class"), format!("{class}\n"));
+        self.file(&format!("{folder}/numa_node"), "0\n");
+        if let Some(group) = group {
+            self.link(format!("{folder}/iommu_group"), format!("../../../kernel/iommu_groups/{group}"));
+        }
+        let to = format!("../../../devices/{folders}/{address}");
+        self.link(format!("sys/bus/pci/devices/{address}"), to);
+    }
+
+    /// A bridge at its place on the bus: of this type of PCI Express, and with these two registers of Access Control Services.
+    pub(crate) fn bridge(&self, folders: &str, address: &str, port_type: u8, acs: Option<[u8; 2]>) {
+        self.place(folders, address, "0x060400", None);
+        let mut config = vec![0; 4096];
+        let mut put = |at: usize, bytes: &[u8]| config[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, &[0x86, 0x80]);
+        // There is a list of capabilities, and PCI Express is its only one.
+        put(6, &[0x10]);
+        put(0x34, &[0x40]);
+        put(0x40, &[0x10, 0, 2 | port_type << 4]);
+        if let Some([capable, enabled]) = acs {
+            put(0x100, &[0x0D, 0, 1, 0, capable, 0, enabled, 0]);
+        }
+        self.file(&format!("sys/devices/{folders}/{address}/config"), config);
+    }
+
     /// A namespace of 1 GiB of the controller of a function, with its number as a block device.
     pub(crate) fn disk(&self, address: &str, controller: &str, name: &str, numbers: &str) {
         self.file(&format!("sys/bus/pci/devices/{address}/nvme/{controller}/{name}/size"), "");
-        self.file(&format!("sys/class/block/{name}/dev"), &format!("{numbers}\n"));
+        self.file(&format!("sys/class/block/{name}/dev"), format!("{numbers}\n"));
         self.file(&format!("sys/class/block/{name}/size"), "2097152\n");
     }
 

@@ -51,8 +51,11 @@ enum Command {
     ///
     /// Example: tentpeg replay --trace conversation_trace.jsonl --slots 16384
     Replay(ReplayArgs),
-    /// Show what a device is, what fits into its commands, and its health
-    #[command(after_help = "Example:\n  tentpeg info model:size=4GiB,lba=4096")]
+    /// Show what a device is, what fits into its commands, and its health; or what a GPU is, and how drives reach it
+    ///
+    /// Of a GPU also where it sits beside each NVMe controller of this machine, whether the ports between the two redirect
+    /// requests to the IOMMU (ACS, which root alone may read), and which way the controller's bytes would go.
+    #[command(after_help = "Examples:\n  tentpeg info model:size=4GiB,lba=4096\n  tentpeg info cuda:0")]
     Info(InfoArgs),
     /// Read a range of a device into a file, in whole logical blocks
     #[command(
@@ -112,7 +115,7 @@ fn main() -> ExitCode {
     };
     match cli.command {
         Command::Replay(args) => finish(replay::run(&args, &interrupt), args.json, args.report.as_deref(), began),
-        Command::Info(args) => match info::run(&args) {
+        Command::Info(args) => match info::run(&Sysfs::system(), &args) {
             Ok(rows) => print(&if args.json { report::json(&rows) } else { report::table(&rows) }),
             Err(error) => fail(&error.to_string()),
         },

@@ -104,6 +104,9 @@ fn an_error_is_one_line_and_writes_nothing() {
         ("info model:path=@new", "`info` creates no file"),
         ("info /dev/null", "names no device"),
         ("info model:path=/dev/null", "must be a regular file"),
+        ("info cuda:x", "'cuda:x' names no GPU"),
+        // Without CUDA it says what of the driver is missing, and with it how many GPUs the driver shows.
+        ("info cuda:4294967295", "driver"),
         ("read model:path=@disk --offset 1 --length 4096", "--offset 1B: the device has blocks of 4096 bytes"),
         ("read model:path=@disk --offset 0 --length 1TiB", "end past the 8192 bytes that there are"),
         ("read model:path=@disk --offset 0 --length 4KiB --output @in", "give --force"),

@@ -95,7 +95,7 @@ pub enum AccessControl {
     Silent,
 }
 
-/// What a function of PCI Express is to the bus (PCI Express Base 6.0, 7.5.3.2), as far as it is a bridge.
+/// What a function of PCI Express is to the bus (PCI Express Base 6.0, 7.5.3.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortType {
     /// A port of the root complex.
@@ -104,7 +104,9 @@ pub enum PortType {
     Upstream,
     /// A port of a switch away from it.
     Downstream,
-    /// Anything else, by its number: no port of a switch or of the root complex.
+    /// None: a device's function, of the root complex or not.
+    Endpoint,
+    /// A bridge to or from conventional PCI, or a number that has no meaning yet.
     Other(u8),
 }
 
@@ -135,6 +137,7 @@ impl ConfigSpace {
             4 => PortType::Root,
             5 => PortType::Upstream,
             6 => PortType::Downstream,
+            0 | 1 | 9 | 10 => PortType::Endpoint,
             other => PortType::Other(other),
         })
     }

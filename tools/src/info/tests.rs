@@ -3,7 +3,16 @@ use std::collections::HashSet;
 use super::*;
 
 fn rows(uri: &str) -> Vec<Row> {
-    run(&InfoArgs { device: uri.to_owned(), json: false }).unwrap()
+    run(&Sysfs::below("/nonexistent"), &InfoArgs { device: uri.to_owned(), json: false }).unwrap()
+}
+
+#[test]
+fn a_text_of_the_form_of_a_gpu_names_one_or_is_refused() {
+    for wrong in ["cuda:", "cuda:x", "cuda:+1", "cuda:-1", "cuda:99999999999", "cuda:0,size=1GiB"] {
+        let error = run(&Sysfs::system(), &InfoArgs { device: wrong.to_owned(), json: false }).unwrap_err();
+        let expected = format!("'{wrong}' names no GPU: write cuda: and the GPU's number, such as cuda:0");
+        assert_eq!(error.to_string(), expected);
+    }
 }
 
 fn value<'a>(rows: &'a [Row], key: &str) -> &'a Value {

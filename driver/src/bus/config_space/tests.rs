@@ -72,8 +72,14 @@ fn kinds_of_ports() {
         let capabilities = [(0x34, 0x43), (0x40, 0x6001), (0x60, u32::from(PCI_EXPRESS) | 2 << 16 | port_type << 20)];
         space(256, &capabilities).port_type()
     };
-    let expected = [(4, PortType::Root), (5, PortType::Upstream), (6, PortType::Downstream), (7, PortType::Other(7))];
-    for (number, kind) in expected {
+    for (number, kind) in [
+        (0, PortType::Endpoint),
+        (4, PortType::Root),
+        (5, PortType::Upstream),
+        (6, PortType::Downstream),
+        (7, PortType::Other(7)),
+        (9, PortType::Endpoint),
+    ] {
         assert_eq!(of(number), Some(kind));
     }
     assert_eq!(space(256, &[(0x34, 0x40), (0x40, 0x01)]).port_type(), None, "no PCI Express");
