@@ -103,8 +103,8 @@ impl Port {
             (Redirect::Up, _) => "redirects",
             (_, AccessControl::Present(_)) => "could redirect and does not",
             (_, AccessControl::Absent) => "has no ACS",
-            (_, AccessControl::NeedsRoot) => "is not known: only root may read its configuration space",
-            (_, AccessControl::OutOfReach) => "is not known: its extended configuration space cannot be read",
+            (_, AccessControl::NeedsRoot) => "cannot be asked: only root may read its configuration space",
+            (_, AccessControl::OutOfReach) => "cannot be asked: its extended configuration space cannot be read",
             (_, AccessControl::Silent) => "does not answer",
         }
     }
@@ -252,10 +252,10 @@ impl Pair {
                     bridge(*is_switch)
                 )
             }
-            Meeting::Bridge { .. } => {
-                "bytes between the two need not pass the processor; no IOMMU translates, so addresses are those of the bus"
-                    .to_owned()
-            }
+            Meeting::Bridge { .. } => format!(
+                "requests of {} need not pass the processor; no IOMMU translates, so addresses are those of the bus",
+                sides(&straight)
+            ),
             _ if translates => "the IOMMU sees requests of one for the other".to_owned(),
             _ => "no IOMMU translates, so addresses are those of the bus".to_owned(),
         })
@@ -263,10 +263,7 @@ impl Pair {
 
     /// Requests may turn where no IOMMU has seen them, and there is one: why that is a danger.
     fn past_the_iommu(&self, meeting: &Meeting, straight: &[&Port]) -> Told {
-        let who = match straight {
-            [port] => format!("the {}", port.side.name()),
-            _ => "either".to_owned(),
-        };
+        let who = sides(straight);
         let place = match meeting {
             Meeting::Bridge { is_switch, .. } => format!("in the {} that both are below", bridge(*is_switch)),
             Meeting::HostBridge(_) | Meeting::Apart => "in the root complex".to_owned(),
@@ -297,6 +294,14 @@ impl Pair {
                 .to_owned()
         };
         Told { text: format!("{danger}{groups}"), remedy: is_fault.then_some(remedy) }
+    }
+}
+
+/// Whose ports these are.
+fn sides(ports: &[&Port]) -> String {
+    match ports {
+        [port] => format!("the {}", port.side.name()),
+        _ => "either".to_owned(),
     }
 }
 

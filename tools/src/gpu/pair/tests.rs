@@ -148,8 +148,17 @@ fn what_follows_of_a_switchs_ports() {
             [None, None],
             [None, None],
             format!(
-                "{gpu} has no ACS, {controller} has no ACS: bytes between the two need not pass the processor; no IOMMU \
+                "{gpu} has no ACS, {controller} has no ACS: requests of either need not pass the processor; no IOMMU \
                  translates, so addresses are those of the bus"
+            ),
+            None,
+        ),
+        (
+            [ON, None],
+            [None, None],
+            format!(
+                "{gpu} redirects, {controller} has no ACS: requests of the controller need not pass the processor; no \
+                 IOMMU translates, so addresses are those of the bus"
             ),
             None,
         ),
@@ -196,7 +205,7 @@ fn what_cannot_be_read_is_said_and_nothing_is_made_of_it() {
     machine.file(&other, &whole[..64]);
     cut(&machine, 64);
     let (text, remedy) = told(&machine);
-    let unknown = "is not known: only root may read its configuration space";
+    let unknown = "cannot be asked: only root may read its configuration space";
     assert_eq!(text, format!("GPU's port 0000:02:00.0 {unknown}, controller's port {port} {unknown}"));
     assert_eq!(remedy.as_deref(), Some("ask again as root"));
     // Where one is known to be a danger, that is said.
@@ -204,7 +213,7 @@ fn what_cannot_be_read_is_said_and_nothing_is_made_of_it() {
     assert!(told(&machine).0.contains("requests of the GPU may turn"));
     let machine = below_a_switch([ON, ON], [Some(7), Some(8)]);
     for (len, expected) in [
-        (256, format!("port {port} is not known: its extended configuration space cannot be read")),
+        (256, format!("port {port} cannot be asked: its extended configuration space cannot be read")),
         (0, format!("port {port} does not answer")),
     ] {
         cut(&machine, len);
@@ -245,6 +254,17 @@ fn functions_without_a_port_between_them() {
     }
     assert_eq!(told(&machine), ("no port is between the two that could redirect".to_owned(), None));
     assert!(pair(&machine).place().starts_with("below one bridge (0000:00:01.0), 0 and 0 bridges up"));
+    // A switch is one function of a device, and the GPU another: the switch's own port is the one that is beside the GPU.
+    let machine = Machine::new();
+    machine.bridge("pci0000:00", "0000:00:01.0", 4, ON);
+    machine.place("pci0000:00/0000:00:01.0", GPU, "0x030200", Some(7));
+    machine.bridge("pci0000:00/0000:00:01.0", "0000:03:00.1", 5, None);
+    machine.bridge("pci0000:00/0000:00:01.0/0000:03:00.1", "0000:03:01.0", 6, ON);
+    machine.place("pci0000:00/0000:00:01.0/0000:03:00.1/0000:03:01.0", CONTROLLER, "0x010802", Some(7));
+    let (text, _) = told(&machine);
+    let expected = "controller's port 0000:03:00.1 has no ACS, controller's port 0000:03:01.0 redirects: requests of the \
+                    controller may turn in the bridge that both are below";
+    assert!(text.starts_with(expected), "{text}");
     // Below a device of the root complex that has a bus of its own, in another domain.
     let machine = Machine::new();
     machine.bridge("pci0000:00", "0000:00:01.0", 4, ON);
