@@ -16,7 +16,6 @@ use uuid::Uuid;
 
 pub use error::AdministrationError;
 
-use crate::DeviceInfo;
 use crate::blocks::Blocks;
 use crate::device::{Device, Devices, OpenError};
 use crate::foreign::{self, ForeignContents};
@@ -26,6 +25,7 @@ use crate::label::{
 use crate::opening::{DeviceSource, OpenOptions};
 use crate::ownership::lock::{Lock, LockFolder, LockMode, LockName};
 use crate::ownership::node::Node;
+use crate::{BlockExtent, DeviceInfo};
 
 /// Bytes at each end of a namespace that a label owns.
 const END: u64 = 1 << 20;
@@ -130,6 +130,13 @@ impl Administration {
         match self.device.take() {
             Some(device) => device,
             None => unreachable!("it is taken only by what consumes this"),
+        }
+    }
+
+    /// Its label has a scratch extent, where an engine's proofs may write.
+    pub(crate) fn set_scratch(&mut self, scratch: Option<BlockExtent>) {
+        if let Some(device) = &mut self.device {
+            device.set_scratch(scratch);
         }
     }
 

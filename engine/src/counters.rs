@@ -63,6 +63,8 @@ counters! {
     staged_writes;
     /// Bytes that were copied between staging memory and where requests have them.
     bytes_staged;
+    /// Flushes of a GPU, so that it sees what devices have written straight into its memory: one in a turn at the most.
+    gpu_flushes;
     /// Commands that have ended.
     completions;
     /// Doorbell writes.
@@ -107,6 +109,11 @@ impl SharedCounters {
     pub(crate) fn count_staged_write(&self, bytes: u64) {
         add(&self.staged_writes, 1);
         add(&self.bytes_staged, bytes);
+    }
+
+    /// Counts a flush of a GPU. By the port.
+    pub(crate) fn count_gpu_flush(&self) {
+        add(&self.gpu_flushes, 1);
     }
 
     /// Publishes what a port's queue pair has counted.

@@ -20,7 +20,6 @@ use tentpeg_driver::bus::{Function, Interrupt};
 use tentpeg_driver::controller::quirks::PciId;
 use tentpeg_driver::controller::{Controller, ControllerConfig, ControllerError, Namespace, PairWithInterrupt};
 use tentpeg_driver::dma::DmaSpace;
-use tentpeg_driver::gpu::Translation;
 use tentpeg_driver::model::{Model, ModelError, SoftwareIommu};
 use tentpeg_driver::queue::QueuePair;
 use tentpeg_driver::spec::identify::Oncs;
@@ -38,7 +37,7 @@ use crate::lane::{CommandTasks, Lane, LaneIdle};
 use crate::ownership::Ownership;
 use crate::ownership::lock::{Lock, store_in_use};
 use crate::ownership::reservation::{Reservation, ReservationError};
-use crate::segment::{DeviceTraits, SegmentLayout};
+use crate::segment::{BlockExtent, DeviceTraits, SegmentLayout};
 use crate::uri::{DeviceUri, PciUri, StoreUri};
 
 /// An open device without a lane: its queue pair is idle, and may be lent.
@@ -50,7 +49,8 @@ pub struct Device {
     interrupt: Option<Box<dyn Interrupt>>,
     /// Nothing can be on it: it was made a moment ago, or keeps nothing.
     blank: bool,
-    translation: Translation,
+    /// Where its label lets proofs of it write.
+    scratch: Option<BlockExtent>,
 }
 
 /// What is known of a device before its controller is enabled.
@@ -63,23 +63,21 @@ struct Found {
     created: Option<file_store::Created>,
     /// Its identifiers, where they are known.
     pci: Option<PciId>,
-    /// What translates its addresses, as GPU memory is asked for.
-    translation: Translation,
     has_mover: bool,
 }
 
 impl Found {
     /// A function that is no model of ours, and moves its data.
-    fn of_function(name: String, function: Arc<dyn Function>, writable: bool, translation: Translation) -> Self {
+    fn of_function(name: String, function: Arc<dyn Function>, writable: bool) -> Self {
         let (model, created, pci, has_mover) = (None, None, None, false);
-        Self { name, function, writable, moves_data: true, model, created, pci, translation, has_mover }
+        Self { name, function, writable, moves_data: true, model, created, pci, has_mover }
     }
 }
 
 impl Device {
     /// Enables the controller, finds the namespace and makes the queue pair.
     fn enable(found: Found, blank: bool, config: &EngineConfig, mode: LaneMode) -> Result<Self, OpenError> {
-        let Found { name, function, writable, moves_data, model, created, pci, translation, has_mover } = found;
+        let Found { name, function, writable, moves_data, model, created, pci, has_mover } = found;
         let failed = |source| OpenError::Controller { device: name.clone(), source };
         let clock = Clock::new(&function);
         let controller = ControllerConfig { pci: pci.or(config.controller.pci), ..config.controller.clone() };
@@ -114,7 +112,7 @@ impl Device {
             ownership: None,
         };
         let held = Held { controller, namespace, clock, model, created, hold: None, lock: None };
-        Ok(Self { info, held, pair, interrupt, blank, translation })
+        Ok(Self { info, held, pair, interrupt, blank, scratch: None })
     }
 
     /// What is known of it.
@@ -182,9 +180,14 @@ impl Device {
         self.held.clock.function().dma()
     }
 
-    /// What translates the addresses of its commands, as GPU memory is asked for.
-    pub(crate) fn translation(&self) -> Translation {
-        self.translation
+    /// Where its label lets proofs of it write.
+    pub(crate) fn scratch(&self) -> Option<BlockExtent> {
+        self.scratch
+    }
+
+    /// Its label has a scratch extent.
+    pub(crate) fn set_scratch(&mut self, scratch: Option<BlockExtent>) {
+        self.scratch = scratch;
     }
 
     /// What segments on it can be.
@@ -290,7 +293,7 @@ impl Devices {
     /// As [`open`](Self::open); [`OpenError::AddressSpace`] where it does not share that of the devices before it.
     pub fn add(&mut self, function: Arc<dyn Function>, writable: bool) -> Result<usize, OpenError> {
         let name = function.name().to_owned();
-        self.take(Found::of_function(name, function, writable, Translation::Other), false)
+        self.take(Found::of_function(name, function, writable), false)
     }
 
     fn take(&mut self, found: Found, blank: bool) -> Result<usize, OpenError> {

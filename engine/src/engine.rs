@@ -2,6 +2,7 @@
 
 mod device;
 mod memory;
+mod proof;
 mod statistics;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +13,6 @@ use arc_swap::ArcSwap;
 use crossbeam_queue::ArrayQueue;
 use tentpeg_driver::controller::{ControllerConfig, ControllerError, RecoveryCounters};
 use tentpeg_driver::dma::{Access, DmaSpace, HostMemory, Region};
-use tentpeg_driver::gpu::Translation;
 use tentpeg_driver::model::{Faults, Model, ModelCounters, Violation};
 use tentpeg_driver::spec::identify::Oncs;
 use tentpeg_driver::spec::log::SmartLog;
@@ -35,7 +35,7 @@ use crate::ownership::TakenOver;
 use crate::planning::Ground;
 use crate::planning::spread::{Means, Zeroes};
 use crate::progress::Progress;
-use crate::segment::{self, DeviceTraits, Segment, SegmentLayout};
+use crate::segment::{self, BlockExtent, DeviceTraits, Segment, SegmentLayout};
 use crate::staging::{self, StagingCell, StagingMemory};
 use crate::statistics::{PortStatistics, Recorder};
 use crate::task::{Operation, Transfer, Work};
@@ -114,6 +114,8 @@ struct Opened {
     before: (EngineCounters, ModelCounters),
     /// Who has taken it over, once somebody has.
     taken_over: Arc<OnceLock<TakenOver>>,
+    /// Where its label lets proofs of it write.
+    scratch: Option<BlockExtent>,
 }
 
 /// Open devices with their lanes.
@@ -197,10 +199,9 @@ impl Engine {
         let Some(space) = opened.first().map(|device| Arc::clone(device.space())) else {
             return Err(segment::LayoutError::NoDevice { segment: String::new(), device: 0, devices: 0 }.into());
         };
-        let gpu = config.gpu.map(|options| EngineGpu {
-            options,
-            moved: opened.iter().all(|device| device.info().has_mover),
-            translation: opened.first().map_or(Translation::Other, Device::translation),
+        let gpu = config.gpu.map(|options| {
+            let moved = opened.iter().all(|device| device.info().has_mover);
+            EngineGpu::new(options, moved, space.translation())
         });
         let stager = gpu.as_ref().and_then(EngineGpu::stager);
         let registered = Arc::<ArcSwap<Registered>>::default();
@@ -209,6 +210,7 @@ impl Engine {
             (0..threads).map(|_| Alarm::new()).collect::<Result<_, _>>().map_err(OpenError::Thread)?;
         let (mut devices, mut ports) = (Vec::new(), Vec::new());
         for (lane, device) in (0..).zip(opened) {
+            let scratch = device.scratch();
             let (info, held, (pair, interrupt)) = device.into_parts();
             let failed = |source| OpenError::Memory { device: info.name.clone(), source };
             let (means, zeroes) = means(&info, &held).map_err(failed)?;
@@ -232,6 +234,7 @@ impl Engine {
                 before: (EngineCounters::default(), held.model.as_ref().map(Model::counters).unwrap_or_default()),
                 device: SharedDevice::default(),
                 info: info.clone(),
+                scratch,
             };
             shared.counters.publish(pair.counters(), pair.anomalies().total());
             shared.before.0 = shared.counters.read();
@@ -255,6 +258,7 @@ impl Engine {
                 segments: Arc::clone(&segments),
                 registered: Arc::clone(&registered),
                 staging: Arc::clone(&shared.staging),
+                visibility: gpu.as_ref().and_then(EngineGpu::visibility).cloned(),
             };
             let port = config.lanes.near(usize::from(lane), place, || Port::new(parts))?.map_err(failed)?;
             *lock(&shared.device) = Some(held);

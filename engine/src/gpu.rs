@@ -2,19 +2,28 @@
 //!
 //! An engine knows one GPU at the most, as an [`Accelerator`]; what of CUDA there is stays behind that. The way is chosen
 //! once, when memory is registered, from what the devices are: by the movers of models, or by what the ladder of the driver
-//! ([`climb`]) says of drives. On the way of a request nothing knows of any of this: a region is a region.
+//! ([`climb`]) says of drives. On the way of a request nothing knows of any of this: a region is a region. What devices
+//! write straight into memory that has to be flushed is the lanes' to flush ([`Visibility`]), and whether a way leads where it
+//! should is proved with data ([`proof`]).
 
+pub(crate) mod proof;
+mod visibility;
 mod words;
 
 use std::fmt;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use tentpeg_driver::dma::{AcceleratorMemory, Access, DmaSpace};
+use tentpeg_driver::dma::{AcceleratorMemory, Access, DmaSpace, Translation};
 use tentpeg_driver::gpu::{
-    Accelerator, CallerGpuMemory, GpuPath, GpuPaths, NoPath, Obstacle, PlaceError, Placement, Rung, Translation,
-    Wanted, choose, climb, locate,
+    Accelerator, CallerGpuMemory, DirectMemory, GPU_PAGE, GpuPath, GpuPaths, Obstacle, PathProbe, PlaceError,
+    Placement, Rung, Wanted, WritesOrdering, choose, climb, locate,
 };
+use tentpeg_driver::keeper::{self, Keeper};
 
+pub use proof::{GpuProof, Moved, ProofError, Proving, ProvingError};
+pub(crate) use visibility::Visibility;
 pub use words::{GpuSeries, GpuWords, GpuWordsError, WrongWords};
 
 use crate::memory::{GpuHome, GpuRegion, Memory, MemoryError};
@@ -27,17 +36,36 @@ pub struct GpuOptions {
     /// Which ways its memory may be reached. Where none of those that are allowed is free, registering is refused with all
     /// reasons; without a direct one models have no mover.
     pub paths: GpuPaths,
+    /// Bytes of BAR1 that what the engine maps of it may have in all; `None`: all that is free.
+    pub bar1: Option<u64>,
+    /// Who is to see what devices have written when a task is COMPLETED. Where the GPU does not order their writes for these,
+    /// a lane flushes before it says so.
+    pub visible_to: WritesOrdering,
+    /// Whether direct ways are proved with data when memory is registered.
+    pub proving: Proving,
+    /// The program that holds a GPU's memory until this process is gone with the drives' descriptors, where drives write
+    /// there directly.
+    pub keeper: PathBuf,
 }
 
 impl GpuOptions {
-    /// Any way to the memory of `accelerator`.
+    /// Any way to the memory of `accelerator`, proved where that can be, for readers on the GPU itself. The keeper is
+    /// looked for beside this program.
     pub fn new(accelerator: Arc<dyn Accelerator>) -> Self {
-        Self { accelerator, paths: GpuPaths::all() }
+        let folder = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.to_owned()));
+        Self {
+            accelerator,
+            paths: GpuPaths::all(),
+            bar1: None,
+            visible_to: WritesOrdering::Owner,
+            proving: Proving::default(),
+            keeper: folder.unwrap_or_default().join(keeper::PROGRAM),
+        }
     }
 
-    /// Whether models are to be made with a mover, where they can.
+    /// Whether models are to be made with a mover, where they can: unless one way was asked for that they have not.
     pub(crate) fn moves(&self) -> bool {
-        self.paths.intersects(GpuPaths::DIRECT)
+        self.paths.contains(GpuPaths::DIRECT)
     }
 
     /// Whether a device that does not reach the GPU may be used all the same.
@@ -90,29 +118,52 @@ impl fmt::Display for MemoryPath {
 /// What an engine knows of its GPU and its devices.
 #[derive(Debug)]
 pub(crate) struct EngineGpu {
-    pub(crate) options: GpuOptions,
+    options: GpuOptions,
     /// Whether all devices are models with a mover.
-    pub(crate) moved: bool,
+    moved: bool,
     /// What translates the addresses of the devices.
-    pub(crate) translation: Translation,
+    translation: Translation,
+    visibility: Option<Arc<Visibility>>,
+    /// Started when the first drive is to reach the GPU.
+    keeper: Mutex<Option<Keeper>>,
 }
 
 impl EngineGpu {
-    /// Allocates memory of the GPU, and finds its way.
-    pub(crate) fn allocate(&self, space: &Arc<DmaSpace>, len: usize) -> Result<Memory, MemoryError> {
-        let accelerator = &self.options.accelerator;
+    pub(crate) fn new(options: GpuOptions, moved: bool, translation: Translation) -> Self {
+        let flushes = !moved && options.accelerator.info().needs_flush(options.visible_to);
+        let visibility = flushes.then(|| Visibility::new(Arc::clone(&options.accelerator), options.visible_to));
+        Self { options, moved, translation, visibility, keeper: Mutex::default() }
+    }
+
+    /// What lanes flush by, where what devices write has to be flushed.
+    pub(crate) fn visibility(&self) -> Option<&Arc<Visibility>> {
+        self.visibility.as_ref()
+    }
+
+    /// The GPU.
+    pub(crate) fn accelerator(&self) -> &Arc<dyn Accelerator> {
+        &self.options.accelerator
+    }
+
+    /// Whether its memory is proved when it is registered.
+    pub(crate) fn proving(&self) -> Proving {
+        self.options.proving
+    }
+
+    /// Allocates memory of the GPU, and finds its way. `mapped` bytes of BAR1 are the engine's already.
+    pub(crate) fn allocate(&self, space: &Arc<DmaSpace>, len: usize, mapped: u64) -> Result<Memory, MemoryError> {
+        let accelerator = self.accelerator();
         let memory = Arc::clone(accelerator).allocate(len)?;
         let placement = locate(&**accelerator, accelerator.info().ordinal, memory.address(), memory.len())?;
-        let path = self.choose(&placement)?;
         let range = (memory.address(), memory.len());
-        let region = self.map(space, &memory, &path, Access::all())?;
-        let home = GpuHome::new(region, memory, (0, path), None);
-        Ok(Memory::of_gpu(range, Access::all(), home))
+        let rungs = self.rungs(&placement, mapped);
+        let (path, region) = self.open(space, rungs, &memory, Access::all())?;
+        Ok(Memory::of_gpu(range, Access::all(), GpuHome::new(region, memory, (0, path), None)))
     }
 
     /// Finds the caller's memory.
     pub(crate) fn locate(&self, memory: &CallerGpuMemory) -> Result<Placement, PlaceError> {
-        let accelerator = &self.options.accelerator;
+        let accelerator = self.accelerator();
         memory.locate(&**accelerator, accelerator.info().ordinal)
     }
 
@@ -122,34 +173,28 @@ impl EngineGpu {
         space: &Arc<DmaSpace>,
         (memory, placement): (CallerGpuMemory, Placement),
         access: Access,
+        mapped: u64,
     ) -> Result<Memory, MemoryError> {
-        let path = self.choose(&placement)?;
         let range = (memory.address(), memory.len());
-        let pages = memory.pages(&placement, space.page_size())?;
+        let rungs = self.rungs(&placement, mapped);
+        // Devices are given whole pages: of BAR1, or of a mover's table. Copies need none.
+        let page = if self.moved { space.page_size() } else { GPU_PAGE };
+        let pages = match memory.pages(&placement, page) {
+            Ok(pages) => pages,
+            // Which is in every direct way, by the ladder.
+            Err(_) if !self.moved => memory.pages(&placement, 1)?,
+            pages => pages?,
+        };
         let before = pages.before();
         let memory: Arc<dyn AcceleratorMemory> = Arc::new(pages);
-        let region = self.map(space, &memory, &path, access)?;
-        let home = GpuHome::new(region, memory, (before, path), Some(placement));
-        Ok(Memory::of_gpu(range, access, home))
-    }
-
-    /// Maps memory for the devices; not where it is staged, as they do not reach it.
-    fn map(
-        &self,
-        space: &Arc<DmaSpace>,
-        memory: &Arc<dyn AcceleratorMemory>,
-        path: &MemoryPath,
-        access: Access,
-    ) -> Result<Option<GpuRegion>, MemoryError> {
-        match path {
-            MemoryPath::Gpu { path: GpuPath::Staged, .. } => Ok(None),
-            _ => Ok(Some(space.register_accelerator(Arc::clone(memory), access)?)),
-        }
+        let (path, region) = self.open(space, rungs, &memory, access)?;
+        let before = if region.is_some() { before } else { 0 };
+        Ok(Memory::of_gpu(range, access, GpuHome::new(region, memory, (before, path), Some(placement))))
     }
 
     /// What copies between staging buffers and the GPU, where its memory may be staged.
     pub(crate) fn stager(&self) -> Option<&Arc<dyn Accelerator>> {
-        (self.options.stages() && !self.moved).then_some(&self.options.accelerator)
+        (self.options.stages() && !self.moved).then_some(self.accelerator())
     }
 
     /// What writes and compares words of memory that was allocated here.
@@ -157,18 +202,94 @@ impl EngineGpu {
         GpuWords::new(self, memory)
     }
 
-    /// The best way to that memory which is allowed and free.
-    fn choose(&self, placement: &Placement) -> Result<MemoryPath, NoPath> {
+    /// What is in the way of each way.
+    fn rungs(&self, placement: &Placement, mapped: u64) -> [Rung; 4] {
+        let accelerator = self.accelerator();
+        let left = self.options.bar1.map(|most| most.saturating_sub(mapped));
+        let bar1_free = [left, accelerator.bar1_free()].into_iter().flatten().min();
+        let Self { translation, options: GpuOptions { visible_to, .. }, .. } = *self;
+        climb(&**accelerator, Wanted { placement, translation, bar1_free, visible_to })
+    }
+
+    /// Goes the best way that is allowed and free; where it proves not to be, when all of the memory has gone it, the next.
+    fn open(
+        &self,
+        space: &Arc<DmaSpace>,
+        mut rungs: [Rung; 4],
+        memory: &Arc<dyn AcceleratorMemory>,
+        access: Access,
+    ) -> Result<(MemoryPath, Option<GpuRegion>), MemoryError> {
         let gpu = self.options.name();
         if self.moved {
-            return Ok(MemoryPath::GpuByMover { gpu });
+            let region = space.register_accelerator(Arc::clone(memory), access)?;
+            return Ok((MemoryPath::GpuByMover { gpu }, Some(region)));
         }
-        let wanted = Wanted { placement, translation: self.translation, bar1_free: None };
-        // Of the direct ones, what the ladder finds free is not gone by this version.
-        let rungs = climb(&*self.options.accelerator, wanted).map(|Rung { path, obstacle }| {
-            let not_made = (path != GpuPath::Staged).then_some(Obstacle::NotMade);
-            Rung { path, obstacle: obstacle.or(not_made) }
-        });
-        choose(&rungs, self.options.paths).map(|path| MemoryPath::Gpu { gpu, path })
+        loop {
+            let path = choose(&rungs, self.allowed())?;
+            match self.reach(space, path, memory, access) {
+                Ok(region) => return Ok((MemoryPath::Gpu { gpu, path }, region)),
+                Err(obstacle) => {
+                    for rung in rungs.iter_mut().filter(|rung| rung.path == path) {
+                        rung.obstacle = Some(obstacle.clone());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The ways that may be gone. A model without a mover copies by the processor, for which reading BAR1 is far slower than
+    /// staging: it does where nothing else is allowed.
+    fn allowed(&self) -> GpuPaths {
+        match self.translation {
+            Translation::Process if self.options.stages() => GpuPaths::STAGED,
+            _ => self.options.paths,
+        }
+    }
+
+    /// Has the devices reach memory in one way; they do not where it is staged.
+    fn reach(
+        &self,
+        space: &Arc<DmaSpace>,
+        path: GpuPath,
+        memory: &Arc<dyn AcceleratorMemory>,
+        access: Access,
+    ) -> Result<Option<GpuRegion>, Obstacle> {
+        // A model ends with this process, and reaches nothing then.
+        let keeper = match (path, self.translation) {
+            (GpuPath::Staged, _) | (_, Translation::Process | Translation::Other) => None,
+            (_, Translation::Type1 | Translation::Iommufd) => Some(self.keeper()?),
+        };
+        let probe: &dyn PathProbe = &**self.accelerator();
+        let Some(direct) = DirectMemory::new(probe, path, Arc::clone(memory), keeper.as_ref())? else {
+            return Ok(None);
+        };
+        let direct: Arc<dyn AcceleratorMemory> = Arc::new(direct);
+        let region = space.register_accelerator(direct, access).map_err(Obstacle::Register)?;
+        if let Some(visibility) = &self.visibility
+            && access.contains(Access::DEVICE_WRITES)
+        {
+            visibility.add(region.range());
+        }
+        Ok(Some(region))
+    }
+
+    /// Memory was taken back: no device reaches it any more.
+    pub(crate) fn forget(&self, memory: &Memory) {
+        if let (Some(visibility), Some(range)) = (&self.visibility, memory.iovas())
+            && memory.is_gpu()
+        {
+            visibility.remove(range);
+        }
+    }
+
+    /// The keeper, which one registration starts for all.
+    fn keeper(&self) -> Result<Keeper, Obstacle> {
+        let mut keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keeper) = &*keeper {
+            return Ok(keeper.clone());
+        }
+        let started = Keeper::start(Command::new(&self.options.keeper));
+        let started = started.map_err(|error| Obstacle::Keeper { reason: error.to_string() })?;
+        Ok(keeper.insert(started).clone())
     }
 }

@@ -21,6 +21,7 @@ mod shares;
 mod sleep;
 mod special;
 mod thread;
+mod visible;
 mod withdrawal;
 
 use std::ops::Range;

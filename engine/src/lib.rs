@@ -62,7 +62,10 @@ pub use byte_size::{ByteSize, ByteSizeError};
 pub use counters::EngineCounters;
 pub use device::{Device, DeviceInfo, Devices, FileStoreError, OpenError};
 pub use engine::{Engine, EngineConfig, EngineDevice, LaneMode, TooManyBatches};
-pub use gpu::{GpuOptions, GpuSeries, GpuWords, GpuWordsError, MemoryPath, WrongWords};
+pub use gpu::{
+    GpuOptions, GpuProof, GpuSeries, GpuWords, GpuWordsError, MemoryPath, Moved, ProofError, Proving, ProvingError,
+    WrongWords,
+};
 pub use lane::{CpuList, CpuListError, Lane, LaneError, LaneIdle, LaneOptions, LanePin};
 pub use lanes::MAX_DEVICES;
 pub use memory::{Memory, MemoryError, MemoryInUse, RegisterOptions};

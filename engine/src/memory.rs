@@ -12,7 +12,7 @@ mod registered;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use tentpeg_driver::dma::{
     AcceleratorMemory, Access, Backing, CallerMemory, DmaSpace, DmaView, HostMemory, InPlaceError, Iova, IovaRange,
@@ -26,7 +26,7 @@ pub(crate) use registered::StagedEntry;
 pub(crate) use registered::{Nameable, Registered};
 
 use crate::device::lock;
-use crate::gpu::MemoryPath;
+use crate::gpu::{GpuProof, MemoryPath};
 
 /// How memory of the caller is registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +102,8 @@ pub(crate) struct GpuHome {
     /// Bytes of its first page before it.
     before: u64,
     path: MemoryPath,
+    /// How far that was proved, where devices go it by themselves.
+    proof: OnceLock<GpuProof>,
     /// Where the caller's lay when it was registered; `None`: the engine has allocated it.
     placement: Option<Placement>,
 }
@@ -116,7 +118,7 @@ impl GpuHome {
     ) -> Self {
         // The first byte lies before the end of its first page.
         let iovas = region.as_ref().map(|region| (region.range(), region.iova_at(before).unwrap_or(region.iova())));
-        Self { region: Mutex::new(region), memory, iovas, before, path, placement }
+        Self { region: Mutex::new(region), memory, iovas, before, path, proof: OnceLock::new(), placement }
     }
 }
 
@@ -212,6 +214,31 @@ impl Memory {
         }
     }
 
+    /// How far the way of GPU memory that devices reach by themselves was proved with data; `None`: of other memory, and
+    /// where that was not asked for.
+    pub fn proof(&self) -> Option<&GpuProof> {
+        match &self.inner.home {
+            Home::Gpu(GpuHome { proof, .. }) => proof.get(),
+            _ => None,
+        }
+    }
+
+    /// What was proved of it.
+    pub(crate) fn set_proof(&self, proof: GpuProof) {
+        if let Home::Gpu(GpuHome { proof: known, .. }) = &self.inner.home {
+            // It is proved once, before it is registered.
+            let _ = known.set(proof);
+        }
+    }
+
+    /// Bytes of a GPU's BAR1 that it is mapped by.
+    pub(crate) fn bar1(&self) -> u64 {
+        match &self.inner.home {
+            Home::Gpu(GpuHome { memory, iovas: Some(_), path: MemoryPath::Gpu { .. }, .. }) => memory.len(),
+            _ => 0,
+        }
+    }
+
     /// Whether devices do not reach it, so that all its bytes are staged.
     pub(crate) fn is_staged(&self) -> bool {
         self.iovas().is_none()
@@ -265,7 +292,7 @@ impl Memory {
     }
 
     /// The IOVA of the first byte, likewise.
-    fn first_iova(&self) -> Option<Iova> {
+    pub(crate) fn first_iova(&self) -> Option<Iova> {
         match &self.inner.home {
             Home::Allocated(region) => Some(region.iova()),
             Home::InPlace { first, .. } => Some(*first),

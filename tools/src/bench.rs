@@ -28,7 +28,7 @@ use crate::failure::IoError;
 use crate::interrupt::Interrupt;
 use crate::lanes::{self, LaneArgs};
 use crate::memory_budget::Available;
-use crate::memory_place::{Launches, MemoryArgs};
+use crate::memory_place::{self, Launches, MemoryArgs};
 use crate::options::number;
 use crate::report::file::{ReportFile, ReportFileError};
 use crate::report::{MemoryUsed, Plots, Report, Row, Value};
@@ -319,7 +319,7 @@ fn report_of(
         latency: measured.latency.summary(),
         memory: Some(MemoryUsed::from(memory)),
         peak_resident: Resident::of_this_process().map(|resident| resident.peak),
-        path: Some(if memory.is_gpu() { memory.path().to_string() } else { path(engine) }),
+        path: Some(if memory.is_gpu() { memory_place::way(memory) } else { path(engine) }),
         errors: measured.errors,
         note: device::not_fenced(engine.devices().map(|device| device.info())),
         plots: Plots {

@@ -8,9 +8,9 @@ mod pair;
 use std::sync::Arc;
 
 use tentpeg_driver::bus::{PciFunction, Sysfs};
-use tentpeg_driver::dma::AcceleratorMemory;
+use tentpeg_driver::dma::{AcceleratorMemory, Translation};
 use tentpeg_driver::gpu::{
-    Accelerator, GpuMemoryError, GpuPath, Obstacle, PlaceError, Placement, Rung, Translation, Wanted, climb, locate,
+    Accelerator, GpuMemoryError, GpuPath, Obstacle, PlaceError, Placement, Rung, Wanted, WritesOrdering, climb, locate,
 };
 use tentpeg_driver::vfio::{self, Way};
 use thiserror::Error;
@@ -53,7 +53,12 @@ impl<'a> Probe<'a> {
 
     /// Tries every way, for a drive whose addresses are translated so.
     pub(crate) fn ways(&self, translation: Translation) -> Ways {
-        let wanted = Wanted { placement: &self.placement, translation, bar1_free: self.bar1_free };
+        let wanted = Wanted {
+            placement: &self.placement,
+            translation,
+            bar1_free: self.bar1_free,
+            visible_to: WritesOrdering::Owner,
+        };
         Ways::of(&climb(&**self.gpu, wanted))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use tentpeg_driver::gpu::{Accelerator, Cuda, Gpu, GpuPaths, LibraryError};
-use tentpeg_engine::{Engine, GpuOptions, Memory};
+use tentpeg_engine::{ByteSize, Engine, GpuOptions, Memory, Proving};
 use thiserror::Error;
 
 use crate::report::{Row, Value};
@@ -51,6 +51,12 @@ pub struct MemoryArgs {
     /// Which ways to GPU memory are allowed: auto, direct, staged, dma-buf, gdrdrv or iommufd
     #[arg(long, value_name = "WAY", default_value = "auto")]
     pub gpu_path: GpuPaths,
+    /// The most of a GPU's BAR1 that may be mapped for direct ways, such as 8GiB [default: all that is free]
+    #[arg(long, value_name = "SIZE")]
+    pub gpu_bar1: Option<ByteSize>,
+    /// Whether a direct way is proved with data, by the scratch extents of labels: auto (where there are any), required, or off
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub gpu_proof: Proving,
 }
 
 impl MemoryArgs {
@@ -64,7 +70,8 @@ impl MemoryArgs {
             Place::Cuda(ordinal) => Gpu::open(&Cuda::load()?, *ordinal)?,
             Place::Given(accelerator) => Arc::clone(accelerator),
         };
-        Ok(Some(GpuOptions { accelerator, paths: self.gpu_path }))
+        let (paths, bar1, proving) = (self.gpu_path, self.gpu_bar1.map(|size| size.0), self.gpu_proof);
+        Ok(Some(GpuOptions { paths, bar1, proving, ..GpuOptions::new(accelerator) }))
     }
 
     /// Whether the memory is a GPU's.
@@ -112,6 +119,14 @@ pub fn stands_on(memory: &Memory) -> String {
         Some(pages) => pages.to_string(),
         None if memory.is_gpu() => "GPU memory".to_owned(),
         None => String::new(),
+    }
+}
+
+/// The way of a GPU's memory, and how far it was proved.
+pub fn way(memory: &Memory) -> String {
+    match memory.proof() {
+        Some(proof) => format!("{}; {proof}", memory.path()),
+        None => memory.path().to_string(),
     }
 }
 

@@ -8,7 +8,7 @@ use bitflags::bitflags;
 use thiserror::Error;
 
 use super::caller_memory::{CallerMemory, CallerMemoryError, WholePages};
-use super::{AcceleratorMemory, AllocateError, Backing, IovaAllocator, IovaRange, Region};
+use super::{AcceleratorMemory, AllocateError, Backing, Exposure, IovaAllocator, IovaRange, Region, Translation};
 
 bitflags! {
     /// What a device may do with memory.
@@ -84,6 +84,14 @@ pub enum MapError {
         /// The range to be mapped.
         range: IovaRange,
     },
+    /// The space takes no dma-bufs.
+    #[error(
+        "cannot map {range}: this address space takes no dma-buf: open the functions through iommufd, on Linux 6.19 or newer"
+    )]
+    NoDmaBuf {
+        /// The range to be mapped.
+        range: IovaRange,
+    },
     /// The kernel refused.
     #[error("cannot map or unmap {range}: {}", std::io::Error::from_raw_os_error(*errno))]
     Kernel {
@@ -99,6 +107,11 @@ pub enum MapError {
 pub trait AddressSpace: Send + Sync {
     /// The smallest unit of a mapping in bytes, a power of two.
     fn page_size(&self) -> u64;
+
+    /// Which memory of other devices it takes.
+    fn translation(&self) -> Translation {
+        Translation::Other
+    }
 
     /// Makes `range.len()` bytes at `memory` reachable at `range`.
     ///
@@ -141,6 +154,25 @@ pub trait AddressSpace: Send + Sync {
     unsafe fn map_accelerator(&self, range: IovaRange, address: u64, access: Access) -> Result<(), MapError> {
         let _ = (address, access);
         Err(MapError::NoAccelerator { range })
+    }
+
+    /// Makes `range.len()` bytes of a dma-buf reachable at `range`, from byte `offset` of it on: memory of another device that
+    /// no process needs to map. By default refused.
+    ///
+    /// # Errors
+    /// [`MapError`]; nothing is mapped then.
+    ///
+    /// # Safety
+    /// Whoever exported it keeps these bytes for it, and nobody makes a reference to them, until [`unmap`](Self::unmap) of
+    /// exactly this range has returned.
+    unsafe fn map_dma_buf(
+        &self,
+        range: IovaRange,
+        (dma_buf, offset): (BorrowedFd<'_>, u64),
+        access: Access,
+    ) -> Result<(), MapError> {
+        let _ = (dma_buf, offset, access);
+        Err(MapError::NoDmaBuf { range })
     }
 
     /// Removes a mapping, the whole of one and no more. When it returns no device reaches the memory through it.
@@ -212,6 +244,11 @@ impl DmaSpace {
         self.iovas.lock().unwrap_or_else(PoisonError::into_inner).free_bytes()
     }
 
+    /// Which memory of other devices it takes.
+    pub fn translation(&self) -> Translation {
+        self.translation.translation()
+    }
+
     /// The smallest unit of a mapping in bytes.
     pub fn page_size(&self) -> u64 {
         self.translation.page_size()
@@ -237,10 +274,10 @@ impl DmaSpace {
         self.made(range, mapped, backing, access)
     }
 
-    /// [`register`](Self::register) for memory that this process cannot touch.
+    /// [`register`](Self::register) for memory of an accelerator, by what it is [exposed](AcceleratorMemory::exposure) by.
     ///
     /// # Errors
-    /// [`RegisterError`], of which [`MapError::NoAccelerator`] is what most spaces answer.
+    /// [`RegisterError`], of which [`MapError::NoAccelerator`] is what most spaces answer to a mere address.
     pub fn register_accelerator<B: AcceleratorMemory>(
         self: &Arc<Self>,
         backing: B,
@@ -248,8 +285,14 @@ impl DmaSpace {
     ) -> Result<Region<B>, RegisterError> {
         let range = self.take_range(backing.len())?;
         // SAFETY: a region owns its backing and drops it only after `unmap` has returned; `AcceleratorMemory` promises
-        // that the bytes stay what they are meanwhile.
-        let mapped = unsafe { self.translation.map_accelerator(range, backing.address(), access) };
+        // that the bytes, their mapping and their dma-buf stay what they are meanwhile.
+        let mapped = unsafe {
+            match backing.exposure() {
+                Exposure::Address => self.translation.map_accelerator(range, backing.address(), access),
+                Exposure::Mapping(base) => self.translation.map(range, base, access),
+                Exposure::DmaBuf(file, offset) => self.translation.map_dma_buf(range, (file, offset), access),
+            }
+        };
         self.made(range, mapped, backing, access)
     }
 

@@ -43,33 +43,6 @@ unsafe impl<T: Backing + ?Sized> Backing for Box<T> {
     }
 }
 
-/// Memory of an accelerator that this process cannot touch, and its owner.
-///
-/// # Safety
-/// Until the value is dropped `address()` is the same, `len()` is the same and not 0, and the `len()` bytes there are
-/// memory of the accelerator.
-pub unsafe trait AcceleratorMemory: Send + Sync + 'static {
-    /// The first address, as the accelerator has it.
-    fn address(&self) -> u64;
-    /// The length in bytes, not 0.
-    fn len(&self) -> u64;
-    /// Whether there is no byte: never.
-    fn is_empty(&self) -> bool {
-        false
-    }
-}
-
-// SAFETY: the value is dropped with its last owner, of whom this is one.
-unsafe impl<T: AcceleratorMemory + ?Sized> AcceleratorMemory for Arc<T> {
-    fn address(&self) -> u64 {
-        (**self).address()
-    }
-
-    fn len(&self) -> u64 {
-        (**self).len()
-    }
-}
-
 /// An IOVA range, the mapping that put it there, and the owner of the bytes.
 ///
 /// Dropping a region is always safe and needs nothing from a device: the mapping goes first, exactly as it was made,

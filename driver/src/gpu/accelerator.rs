@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::copier::{Copier, CopierConfig, CopierCounters, CopyError, Ticket};
-use super::device::Gpu;
+use super::device::{Gpu, WritesOrdering};
 use super::error::CudaError;
 use super::kernels::{KernelError, WordSeries};
 use super::ladder::PathProbe;
@@ -39,6 +39,12 @@ pub trait Accelerator: PathProbe + PointerQueries + fmt::Debug + Send + Sync {
     /// # Errors
     /// [`KernelError`].
     fn copier(self: Arc<Self>, config: CopierConfig) -> Result<Box<dyn Copies>, KernelError>;
+
+    /// Makes writes of devices that have reached it visible to `scope`.
+    ///
+    /// # Errors
+    /// [`CudaError`].
+    fn flush(&self, scope: WritesOrdering) -> Result<(), CudaError>;
 
     /// Kernels launched so far, by whatever was made here.
     fn launches(&self) -> u64;
@@ -107,6 +113,10 @@ impl Accelerator for Gpu {
 
     fn copier(self: Arc<Self>, config: CopierConfig) -> Result<Box<dyn Copies>, KernelError> {
         Ok(Box::new(Copier::new(&self, config)?))
+    }
+
+    fn flush(&self, scope: WritesOrdering) -> Result<(), CudaError> {
+        Self::flush(self, scope)
     }
 
     fn launches(&self) -> u64 {

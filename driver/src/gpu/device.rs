@@ -35,6 +35,16 @@ pub enum WritesOrdering {
     AllDevices,
 }
 
+impl fmt::Display for WritesOrdering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nobody => "nobody",
+            Self::Owner => "the GPU itself",
+            Self::AllDevices => "all devices",
+        })
+    }
+}
+
 /// What a GPU is like. All of it read once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GpuInfo {
@@ -60,6 +70,13 @@ pub struct GpuInfo {
     pub dma_buf: bool,
     /// Whether such a dma-buf can be mapped by a process. `None`: the driver is older than the question.
     pub dma_buf_mmap: Option<bool>,
+}
+
+impl GpuInfo {
+    /// Whether a reader of `scope` sees other devices' writes only after a flush.
+    pub fn needs_flush(&self, scope: WritesOrdering) -> bool {
+        self.writes_ordering < scope
+    }
 }
 
 /// A GPU with its primary context held.
@@ -154,11 +171,6 @@ impl Gpu {
         // SAFETY: the context is held by this value.
         self.cuda.check("cuCtxPushCurrent", unsafe { (self.cuda.symbols.cuCtxPushCurrent_v2)(self.context) })?;
         Ok(Entered { gpu: self, thread: PhantomData })
-    }
-
-    /// Whether a reader of `scope` sees other devices' writes only after a flush.
-    pub fn needs_flush(&self, scope: WritesOrdering) -> bool {
-        self.info.writes_ordering < scope
     }
 
     /// Makes writes of other devices that have reached this GPU visible to `scope`. Kernels that run already are

@@ -179,8 +179,8 @@ impl CallerGpuMemory {
     ///
     /// # Errors
     /// [`PlaceError::Pages`] where they do not.
-    pub fn pages(self, placement: &Placement, page: u64) -> Result<GpuPages, PlaceError> {
-        let Self { address, len } = self;
+    pub fn pages(&self, placement: &Placement, page: u64) -> Result<GpuPages, PlaceError> {
+        let Self { address, len } = *self;
         // Located, so neither overflows, and the placement has an allocation.
         let (base, last) = (address / page * page, address.saturating_add(len - 1));
         let end = (last / page + 1).checked_mul(page);

@@ -52,7 +52,7 @@ pub(super) fn open(sysfs: &Sysfs, candidates: &[Candidate]) -> Result<Vec<VfioDe
     let info = ioas.info(PageSize::Ordinary.bytes() as u64);
     let info = info.map_err(failed(first, "ask what the IOMMU translates"))?;
     let space = Arc::new(ContainerSpace::new(ioas, &info, devices.len()));
-    let dma = space_of(&space, &info);
+    let dma = space_of(sysfs, &space, &info);
     let open = candidates.iter().zip(devices).map(|(candidate, device)| {
         VfioDevice::new(candidate.function.clone(), device, None, Arc::clone(&dma), Arc::clone(&space) as _)
     });

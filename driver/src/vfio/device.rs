@@ -8,7 +8,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -154,6 +154,18 @@ impl VfioDevice {
         let export = |device: &File| Ok(ioctl::iommufd::export_dma_buf(device, bar, len).ok());
         let dma_buf = if self.by_file { self.on_device("export its BAR", export)? } else { None };
         Ok(BarMemory::new(mapping, dma_buf))
+    }
+
+    /// A duplicate of its file, and where in that a BAR begins: what a mapping of the BAR can be made of again.
+    ///
+    /// # Errors
+    /// [`VfioError`]: there is no such BAR, or the device has been cut off.
+    pub fn bar_file(&self, bar: u32) -> Result<(OwnedFd, u64), VfioError> {
+        let region = self.bars.get(bar as usize).filter(|region| region.len != 0);
+        let no_bar = || VfioError::NoBar { name: self.name.clone(), bar, len: 0 };
+        let offset = region.ok_or_else(no_bar)?.file_offset;
+        let file = self.on_device("duplicate its file", |device| Ok(device.as_fd().try_clone_to_owned()?))?;
+        Ok((file, offset))
     }
 
     /// Has its descriptor close last where this process is killed: after those of the controllers that reach its memory.

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use super::capability::IommuInfo;
 use super::ioctl::iommufd;
 use super::space::Container;
-use crate::dma::{Access, IovaRange};
+use crate::dma::{Access, IovaRange, Translation};
 
 /// An address space, and the descriptor that it lives as long as.
 pub(super) struct Ioas {
@@ -40,6 +40,8 @@ impl Ioas {
 }
 
 impl Container for Ioas {
+    const TRANSLATION: Translation = Translation::Iommufd;
+
     unsafe fn map(&self, range: IovaRange, memory: NonNull<u8>, access: Access) -> io::Result<()> {
         // SAFETY: the caller's promise is passed on as it is.
         unsafe { iommufd::map(&self.iommufd, self.id, range, memory, access) }
@@ -62,6 +64,11 @@ impl Container for Ioas {
             }
             _ => mapped,
         }
+    }
+
+    unsafe fn map_dma_buf(&self, range: IovaRange, file: (BorrowedFd<'_>, u64), access: Access) -> io::Result<()> {
+        // SAFETY: the caller's promise is passed on as it is.
+        unsafe { iommufd::map_file(&self.iommufd, self.id, range, file, access) }
     }
 
     fn unmap(&self, range: IovaRange) -> io::Result<u64> {

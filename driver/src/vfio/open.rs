@@ -13,7 +13,7 @@ use super::capability::IommuInfo;
 use super::space::{Container, ContainerSpace};
 use super::{VfioDevice, VfioError, cdev, type1};
 use crate::bus::{PciAddress, PciFunction, Sysfs};
-use crate::dma::{DmaSpace, IovaAllocator};
+use crate::dma::{DmaSpace, Iova, IovaAllocator, IovaRange};
 
 /// The ways on which the kernel gives functions away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,9 +135,23 @@ pub(super) fn open_file(path: PathBuf) -> Result<File, VfioError> {
     open(&path).map_err(|source| VfioError::Open { path, source })
 }
 
-/// The space of regions over an address space of the kernel.
-pub(super) fn space_of<C: Container + 'static>(space: &Arc<ContainerSpace<C>>, info: &IommuInfo) -> Arc<DmaSpace> {
-    DmaSpace::new(Arc::clone(space) as _, IovaAllocator::new(&info.apertures, &[]))
+/// The space of regions over an address space of the kernel. No IOVA of it is an address of the bus at which a function
+/// answers: where no port redirects requests (ACS), a switch delivers what has such an address to that function, whatever
+/// the IOMMU would make of it.
+pub(super) fn space_of<C: Container + 'static>(
+    sysfs: &Sysfs,
+    space: &Arc<ContainerSpace<C>>,
+    info: &IommuInfo,
+) -> Arc<DmaSpace> {
+    let windows = sysfs.memory_windows().into_iter().filter_map(|(first, end)| whole_pages(first, end, info.page_size));
+    DmaSpace::new(Arc::clone(space) as _, IovaAllocator::new(&info.apertures, &windows.collect::<Vec<_>>()))
+}
+
+/// The pages of `page` bytes that a window lies on.
+fn whole_pages(first: u64, end: u64, page: u64) -> Option<IovaRange> {
+    let first = first / page * page;
+    let end = end.div_ceil(page).checked_mul(page)?;
+    IovaRange::new(Iova::new(first.max(page))?, end.checked_sub(first.max(page))?)
 }
 
 #[cfg(test)]

@@ -14,10 +14,13 @@ use vfio_bindings::bindings::vfio::{VFIO_DMA_MAP_FLAG_READ, VFIO_DMA_MAP_FLAG_WR
 
 use super::capability::IommuInfo;
 use super::ioctl;
-use crate::dma::{Access, AddressSpace, IovaRange, MapError};
+use crate::dma::{Access, AddressSpace, IovaRange, MapError, Translation};
 
 /// The kernel's side of an address space.
 pub(super) trait Container: Send + Sync {
+    /// Which memory of other devices it takes.
+    const TRANSLATION: Translation;
+
     /// # Safety
     /// As [`AddressSpace::map`].
     unsafe fn map(&self, range: IovaRange, memory: NonNull<u8>, access: Access) -> io::Result<()>;
@@ -36,6 +39,12 @@ pub(super) trait Container: Send + Sync {
         unsafe { self.map(range, memory, access) }
     }
 
+    /// # Safety
+    /// As [`AddressSpace::map_dma_buf`].
+    unsafe fn map_dma_buf(&self, _: IovaRange, _: (BorrowedFd<'_>, u64), _: Access) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     fn unmap(&self, range: IovaRange) -> io::Result<u64>;
     fn unmap_all(&self) -> io::Result<()>;
     /// Takes a member out: a group, by its file, or a device by its own.
@@ -44,6 +53,8 @@ pub(super) trait Container: Send + Sync {
 
 // A container of type 1.
 impl Container for File {
+    const TRANSLATION: Translation = Translation::Type1;
+
     unsafe fn map(&self, range: IovaRange, memory: NonNull<u8>, access: Access) -> io::Result<()> {
         let flags = [(Access::DEVICE_READS, VFIO_DMA_MAP_FLAG_READ), (Access::DEVICE_WRITES, VFIO_DMA_MAP_FLAG_WRITE)];
         let flags = flags.into_iter().filter(|(bit, _)| access.contains(*bit)).fold(0, |flags, (_, flag)| flags | flag);
@@ -102,14 +113,9 @@ impl State {
 
 impl<C: Container> ContainerSpace<C> {
     /// Makes a mapping of memory that may be mapped, as long as there is somebody to make it for.
-    fn make(
-        &self,
-        range: IovaRange,
-        memory: NonNull<u8>,
-        map: impl FnOnce() -> io::Result<()>,
-    ) -> Result<(), MapError> {
+    fn make(&self, range: IovaRange, place: u64, map: impl FnOnce() -> io::Result<()>) -> Result<(), MapError> {
         let aligned = |value: u64| value.is_multiple_of(self.page_size);
-        if !(aligned(range.start().get()) && aligned(range.len()) && aligned(memory.addr().get() as u64)) {
+        if !(aligned(range.start().get()) && aligned(range.len()) && aligned(place)) {
             return Err(MapError::Misaligned { range, page_size: self.page_size });
         }
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
@@ -117,6 +123,9 @@ impl<C: Container> ContainerSpace<C> {
             return Err(MapError::Detached { range });
         }
         let Err(error) = map() else { return Ok(()) };
+        if error.kind() == io::ErrorKind::Unsupported && error.raw_os_error().is_none() {
+            return Err(MapError::NoDmaBuf { range });
+        }
         Err(match error.raw_os_error().unwrap_or_default() {
             libc::ENOSPC => MapError::EntryLimit { range, limit: self.limit },
             libc::EEXIST => MapError::Occupied { range, mapped: range },
@@ -147,12 +156,16 @@ impl<C: Container> Members for ContainerSpace<C> {
 }
 
 impl<C: Container> AddressSpace for ContainerSpace<C> {
+    fn translation(&self) -> Translation {
+        C::TRANSLATION
+    }
+
     fn page_size(&self) -> u64 {
         self.page_size
     }
 
     unsafe fn map(&self, range: IovaRange, memory: NonNull<u8>, access: Access) -> Result<(), MapError> {
-        self.make(range, memory, || {
+        self.make(range, memory.addr().get() as u64, || {
             // SAFETY: the caller's promise is passed on as it is.
             unsafe { self.container.map(range, memory, access) }
         })
@@ -165,9 +178,21 @@ impl<C: Container> AddressSpace for ContainerSpace<C> {
         file: (BorrowedFd<'_>, u64),
         access: Access,
     ) -> Result<(), MapError> {
-        self.make(range, memory, || {
+        self.make(range, memory.addr().get() as u64, || {
             // SAFETY: the caller's promise is passed on as it is.
             unsafe { self.container.map_file(range, memory, file, access) }
+        })
+    }
+
+    unsafe fn map_dma_buf(
+        &self,
+        range: IovaRange,
+        dma_buf: (BorrowedFd<'_>, u64),
+        access: Access,
+    ) -> Result<(), MapError> {
+        self.make(range, dma_buf.1, || {
+            // SAFETY: the caller's promise is passed on as it is.
+            unsafe { self.container.map_dma_buf(range, dma_buf, access) }
         })
     }
 

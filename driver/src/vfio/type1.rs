@@ -49,7 +49,7 @@ pub(super) fn open(sysfs: &Sysfs, candidates: &[Candidate]) -> Result<Vec<VfioDe
     let reply = ioctl::iommu_info(&container).map_err(failed(first, "ask what the IOMMU translates"))?;
     let info = IommuInfo::read(&reply, PageSize::Ordinary.bytes() as u64);
     let space = Arc::new(ContainerSpace::new(container, &info, groups.len()));
-    let dma = space_of(&space, &info);
+    let dma = space_of(sysfs, &space, &info);
     let open = candidates.iter().zip(groups).map(|(Candidate { function, .. }, group)| {
         // An address has no zero in it; the kernel would refuse an empty one.
         let name = CString::new(function.address.to_string()).unwrap_or_default();

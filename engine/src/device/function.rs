@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use tentpeg_driver::bus::{PciAddress, Sysfs};
 use tentpeg_driver::controller::quirks::PciId;
-use tentpeg_driver::gpu::Translation;
 use tentpeg_driver::vfio::{self, VfioDevice, VfioFunction, Way};
 use tentpeg_driver::vfio_user::{ClientConfig, VfioUserFunction};
 
@@ -16,7 +15,7 @@ use crate::uri::{DeviceUri, PciUri, VfioUserUri};
 
 /// Functions that are open and not yet anybody's device.
 #[derive(Default)]
-pub(super) struct Reach(Vec<(VfioDevice, Way)>);
+pub(super) struct Reach(Vec<VfioDevice>);
 
 impl Reach {
     /// Opens all of `uris` together.
@@ -26,10 +25,8 @@ impl Reach {
         let addresses: Vec<PciAddress> = uris.iter().map(|uri| uri.address).collect();
         let name = || DeviceUri::Pci(*first).to_string();
         let sysfs = Sysfs::system();
-        let way = way.unwrap_or_else(|| vfio::probe(&sysfs, &addresses));
-        let opened = vfio::open(&sysfs, &addresses, Some(way));
-        let opened = opened.map_err(|source| OpenError::Vfio { device: name(), source })?;
-        self.0 = opened.into_iter().map(|device| (device, way)).collect();
+        let opened = vfio::open(&sysfs, &addresses, way);
+        self.0 = opened.map_err(|source| OpenError::Vfio { device: name(), source })?;
         Ok(())
     }
 
@@ -37,19 +34,15 @@ impl Reach {
     pub(super) fn find(&mut self, uri: PciUri) -> Result<Found, OpenError> {
         let name = DeviceUri::Pci(uri).to_string();
         let failed = |source| OpenError::Vfio { device: name.clone(), source };
-        let position = self.0.iter().position(|(device, _)| device.function().address == uri.address);
+        let position = self.0.iter().position(|device| device.function().address == uri.address);
         if position.is_none() {
             self.open(&[uri])?;
         }
-        let (device, way) = self.0.swap_remove(position.unwrap_or(0));
-        let translation = match way {
-            Way::Type1 => Translation::Type1,
-            Way::Iommufd => Translation::Iommufd,
-        };
+        let device = self.0.swap_remove(position.unwrap_or(0));
         let function = device.function();
         let pci = function.vendor.zip(function.device).map(|(vendor, device)| PciId { vendor, device });
         let function = Arc::new(VfioFunction::new(Arc::new(device)).map_err(failed)?);
-        Ok(Found { pci, ..Found::of_function(name, function, uri.overwrite, translation) })
+        Ok(Found { pci, ..Found::of_function(name, function, uri.overwrite) })
     }
 }
 
@@ -71,7 +64,7 @@ pub(super) fn find_behind_socket(uri: &VfioUserUri) -> Result<Found, OpenError> 
     let name = DeviceUri::VfioUser(uri.clone()).to_string();
     let function = VfioUserFunction::connect(&uri.socket, &ClientConfig::default())
         .map_err(|source| OpenError::VfioUser { device: name.clone(), source })?;
-    Ok(Found::of_function(name, function, uri.overwrite, Translation::Other))
+    Ok(Found::of_function(name, function, uri.overwrite))
 }
 
 #[cfg(test)]

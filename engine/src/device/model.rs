@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tentpeg_driver::gpu::Translation;
 use tentpeg_driver::model::{CacheConfig, Drive, Model, ModelConfig, ModelError, SoftwareIommu, StoreConfig};
 
 use super::{FileStoreError, Found, OpenError, file_store, serial};
@@ -48,8 +47,7 @@ pub(super) fn find(
             reached.map_err(|source| OpenError::GpuNotReached { device: name.clone(), gpu: gpu.name(), source })?
         }
     };
-    let (function, translation) = (model.function(), Translation::Other);
-    let found = Found::of_function(name, function, writable, translation);
+    let found = Found::of_function(name, model.function(), writable);
     Ok(Found { moves_data, model: Some(model), created, has_mover: gpu.is_some(), ..found })
 }
 

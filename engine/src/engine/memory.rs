@@ -33,21 +33,61 @@ impl Engine {
     }
 
     /// Allocates memory of the engine's GPU ([`EngineConfig::gpu`](crate::EngineConfig)), in whole pages of 64 KiB, and
-    /// registers it with the devices. [`Memory::path`] says which way its bytes take. Requests name its addresses as any
-    /// others; the host cannot touch it.
+    /// registers it with the devices. [`Memory::path`] says which way its bytes take, and [`Memory::proof`] whether that was
+    /// proved. Requests name its addresses as any others; the host cannot touch it.
     ///
     /// # Errors
     /// [`MemoryError`]; nothing is allocated then. [`MemoryError::GpuPath`] where no allowed way leads there.
     pub fn allocate_gpu_memory(&self, len: usize) -> Result<Memory, MemoryError> {
+        self.allocate_gpu(len, None)
+    }
+
+    /// As [`allocate_gpu_memory`](Self::allocate_gpu_memory), of an engine whose lane, this one, the caller drives: turns it
+    /// while the way is proved, which cannot be without.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn allocate_gpu_memory_with(&self, len: usize, lane: &mut Lane) -> Result<Memory, MemoryError> {
+        self.allocate_gpu(len, Some(lane))
+    }
+
+    fn allocate_gpu(&self, len: usize, lane: Option<&mut Lane>) -> Result<Memory, MemoryError> {
         let gpu = self.gpu.as_ref().ok_or(MemoryError::NoGpu)?;
         let _registering = lock(&self.registering);
-        let memory = gpu.allocate(&self.space, len)?;
-        if memory.is_staged() {
-            self.prepare_staging()?;
+        let memory = gpu.allocate(&self.space, len, self.bar1())?;
+        self.admit_gpu(gpu, memory, lane)
+    }
+
+    /// Bytes of BAR1 that registered memory is mapped by.
+    fn bar1(&self) -> u64 {
+        self.registered.load().regions().iter().map(Memory::bar1).sum()
+    }
+
+    /// Makes memory of the GPU what requests can name, when its way is proved. Under the lock of registering.
+    fn admit_gpu(&self, gpu: &EngineGpu, memory: Memory, mut lane: Option<&mut Lane>) -> Result<Memory, MemoryError> {
+        let admitted = (|| {
+            if memory.is_staged() {
+                self.prepare_staging()?;
+            }
+            // Before data goes there: another may have its addresses.
+            let registered = self.registered.load().with(memory.clone())?;
+            if let Some(proof) = self.prove(gpu, &memory, &mut lane)? {
+                memory.set_proof(proof);
+            }
+            Ok(registered)
+        })();
+        match admitted {
+            Ok(registered) => {
+                self.registered.store(Arc::new(registered));
+                Ok(memory)
+            }
+            Err(error) => {
+                gpu.forget(&memory);
+                // Those of the proof have ended, and no other command names it.
+                memory.end();
+                Err(error)
+            }
         }
-        let registered = self.registered.load().with(memory.clone())?;
-        self.registered.store(Arc::new(registered));
-        Ok(memory)
     }
 
     /// What writes and compares words of GPU memory that this engine has allocated, on the GPU.
@@ -61,7 +101,7 @@ impl Engine {
 
     /// The engine's GPU.
     pub fn gpu(&self) -> Option<&Arc<dyn Accelerator>> {
-        self.gpu.as_ref().map(|gpu| &gpu.options.accelerator)
+        self.gpu.as_ref().map(EngineGpu::accelerator)
     }
 
     /// Registers memory that the caller has allocated on the engine's GPU, from any byte of an allocation on; the pages that
@@ -70,9 +110,35 @@ impl Engine {
     /// [`register_memory`](Self::register_memory), the same memory may be registered several times; not to be called by a
     /// notifier.
     ///
+    /// Where the way is proved ([`GpuOptions::proving`](crate::GpuOptions)), blocks of the memory are overwritten and
+    /// restored meanwhile: nobody else uses it before this has returned.
+    ///
     /// # Errors
     /// [`MemoryError`]; nothing is registered then. [`MemoryError::Place`] says what is wrong with the address.
     pub fn register_gpu_memory(&self, memory: CallerGpuMemory, access: Access) -> Result<Memory, MemoryError> {
+        self.register_gpu(memory, access, None)
+    }
+
+    /// As [`register_gpu_memory`](Self::register_gpu_memory), of an engine whose lane, this one, the caller drives: turns it
+    /// while the way is proved, which cannot be without.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn register_gpu_memory_with(
+        &self,
+        memory: CallerGpuMemory,
+        access: Access,
+        lane: &mut Lane,
+    ) -> Result<Memory, MemoryError> {
+        self.register_gpu(memory, access, Some(lane))
+    }
+
+    fn register_gpu(
+        &self,
+        memory: CallerGpuMemory,
+        access: Access,
+        lane: Option<&mut Lane>,
+    ) -> Result<Memory, MemoryError> {
         let gpu = self.gpu.as_ref().ok_or(MemoryError::NoGpu)?;
         let (address, len) = (memory.address(), memory.len());
         if access.is_empty() {
@@ -83,7 +149,7 @@ impl Engine {
         let registered = self.registered.load_full();
         if let Some(again) = registered.again(address, len, RegisterOptions { access, staging: false }) {
             let again = again?;
-            let checked = again.check_place(&*gpu.options.accelerator);
+            let checked = again.check_place(&**gpu.accelerator());
             if checked.is_err() {
                 registered.unregister_once(&again);
             }
@@ -91,14 +157,9 @@ impl Engine {
         }
         let placement = gpu.locate(&memory)?;
         registered.check_free(address, len)?;
-        let memory = gpu.register(&self.space, (memory, placement), access)?;
-        if memory.is_staged() {
-            self.prepare_staging()?;
-        }
-        let with_it = registered.with(memory.clone())?;
         drop(registered);
-        self.registered.store(Arc::new(with_it));
-        Ok(memory)
+        let memory = gpu.register(&self.space, (memory, placement), access, self.bar1())?;
+        self.admit_gpu(gpu, memory, lane)
     }
 
     /// Registers memory of the caller, where it lies; requests may name any part of it, from any byte on. Not to be called by
@@ -219,6 +280,10 @@ impl Engine {
         }
         self.wait_until(&mut lane, || answers.is_over());
         self.change_registered(&mut lane, |registered| Some(registered.without(&memory)));
+        if let Some(gpu) = &self.gpu {
+            let _registering = lock(&self.registering);
+            gpu.forget(&memory);
+        }
         memory.end();
         Ok(())
     }
@@ -264,7 +329,7 @@ impl Engine {
     }
 
     /// Waits for what lanes bring about, and turns the one that is the caller's.
-    fn wait_until(&self, lane: &mut Option<&mut Lane>, mut done: impl FnMut() -> bool) {
+    pub(super) fn wait_until(&self, lane: &mut Option<&mut Lane>, mut done: impl FnMut() -> bool) {
         loop {
             let seen = self.progress.now();
             if done() {

@@ -89,7 +89,7 @@ impl GpuWords {
         if !memory.is_own_gpu() {
             return Err(GpuWordsError::NotAllocated { address: memory.address() });
         }
-        let accelerator = &gpu.options.accelerator;
+        let accelerator = gpu.accelerator();
         let copies = Arc::clone(accelerator).copier(CopierConfig { pieces: MOST as u32, ..CopierConfig::default() })?;
         let back = Arc::clone(accelerator).allocate_pinned(BACK)?;
         Ok(Self { copies, back, memory: memory.clone(), list: Vec::new() })

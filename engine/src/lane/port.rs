@@ -31,6 +31,7 @@ use crate::batch::{Ends, Priority, Shared};
 use crate::clock::Clock;
 use crate::counters::SharedCounters;
 use crate::device::SharedDevice;
+use crate::gpu::Visibility;
 use crate::memory::Registered;
 use crate::ownership::TakenOver;
 use crate::planning::spread::Means;
@@ -77,6 +78,8 @@ pub(crate) struct PortParts {
     pub(crate) segments: Arc<[Segment]>,
     pub(crate) registered: Arc<ArcSwap<Registered>>,
     pub(crate) staging: StagingCell,
+    /// By what direct reads into GPU memory are made visible, where they have to be.
+    pub(crate) visibility: Option<Arc<Visibility>>,
 }
 
 /// A lane's end at one device.
@@ -116,6 +119,7 @@ pub(crate) struct Port {
     /// What the engine says when it closes without this port.
     pub(super) closing: Arc<Closing>,
     pub(super) watch: Watch,
+    pub(super) visibility: Option<Arc<Visibility>>,
 }
 
 impl Port {
@@ -156,6 +160,7 @@ impl Port {
             recorder: parts.recorder,
             closing: parts.closing,
             watch: Watch::new(device, clock, parts.name, parts.taken_over),
+            visibility: parts.visibility,
         })
     }
 
@@ -272,6 +277,11 @@ impl Port {
     /// Reads completions, ends tasks, and lets go of batches that have no more work.
     #[inline]
     pub(super) fn complete(&mut self) -> usize {
+        if let Some(visibility) = &self.visibility
+            && visibility.is_wanted()
+        {
+            return self.complete_visibly();
+        }
         let Self { pair, ground, active, alone, free_places, special, watch, recorder, segments, .. } = self;
         let mut completions = pair.completions(COMPLETIONS_A_TURN);
         let mut row: Option<Row<'_>> = None;

@@ -333,7 +333,7 @@ impl Port {
     }
 
     /// Counts how long a command took, and tells of a slow one, which has not left its batch yet.
-    fn time_special(&mut self, token: CommandTasks, status: Status) {
+    pub(super) fn time_special(&mut self, token: CommandTasks, status: Status) {
         let Self { recorder, watch, active, segments, ground, .. } = self;
         recorder.now(watch.clock());
         recorder.ended(token.key, 1);
@@ -460,7 +460,7 @@ impl Port {
     }
 
     /// A command has ended for good: so have its part of a share, or its transfers.
-    fn end_special(&mut self, token: CommandTasks, outcome: Outcome) {
+    pub(super) fn end_special(&mut self, token: CommandTasks, outcome: Outcome) {
         let lane = self.ground.lane;
         if let Some(entry) = self.entry(token.place) {
             entry.in_flight -= 1;

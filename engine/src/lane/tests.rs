@@ -4,6 +4,7 @@ mod data;
 mod departure;
 mod failures;
 mod gpu;
+mod gpu_direct;
 mod in_place;
 mod life;
 mod order;

@@ -5,6 +5,7 @@ use tentpeg_driver::gpu::{GpuMemoryError, KernelError, NoPath, PlaceError};
 use thiserror::Error;
 
 use super::Memory;
+use crate::gpu::ProofError;
 
 /// Why there is no memory.
 #[derive(Debug, Error)]
@@ -33,6 +34,9 @@ pub enum MemoryError {
     /// No allowed way leads to it.
     #[error(transparent)]
     GpuPath(#[from] NoPath),
+    /// A direct way leads to it, and bytes that were moved that way did not arrive, or it was not proved and was to be.
+    #[error(transparent)]
+    Proof(#[from] ProofError),
     /// Nobody was to do anything with it.
     #[error(
         "memory {address:#x} was to be registered for {access:?}: DEVICE_READS, DEVICE_WRITES or both would be right"

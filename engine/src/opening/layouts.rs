@@ -37,6 +37,9 @@ pub(super) fn layouts(
         }
     }
     let labels = own(devices, &served_whole)?;
+    for Labelled { device, label } in &labels {
+        devices[*device].set_scratch(label.scratch());
+    }
     let (mut layouts, not_opened) = of_labels(&labels);
     let several = devices.len() > 1;
     for (number, device) in devices.iter().enumerate().filter(|(number, _)| served_whole[*number]) {

@@ -1,6 +1,7 @@
 //! What CUDA says of addresses, and which ways there are to what lies there.
 
-use tentpeg_driver::gpu::{AllocationKind, PlaceError, Translation, Wanted, climb, locate};
+use tentpeg_driver::dma::Translation;
+use tentpeg_driver::gpu::{AllocationKind, PlaceError, Wanted, WritesOrdering, climb, locate};
 
 use super::foreign;
 use super::{Check, Rig, check, ensure};
@@ -80,7 +81,10 @@ pub(super) fn checks() -> Vec<Check> {
 fn ladder(rig: &mut Rig, translation: Translation) -> Result<String, Ending> {
     let memory = rig.memory(4 << 20)?;
     let placement = locate(&*rig.gpu, 0, memory.address(), 4 * MIB)?;
-    let rungs = climb(&*rig.gpu, Wanted { placement: &placement, translation, bar1_free: None });
+    let rungs = climb(
+        &*rig.gpu,
+        Wanted { placement: &placement, translation, bar1_free: None, visible_to: WritesOrdering::Owner },
+    );
     ensure(rungs[3].obstacle.is_none(), || "staging is always there".to_owned())?;
     let told = rungs.iter().map(|rung| match &rung.obstacle {
         Some(obstacle) => format!("{}: {obstacle}", rung.path),

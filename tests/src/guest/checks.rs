@@ -20,6 +20,7 @@ use tentpeg_engine::OpCode;
 
 use super::bar_bench::BarBench;
 use super::by_uri::by_uri;
+use super::direct::direct;
 use super::inventoried::inventoried;
 use super::killed::killed;
 use super::only_mapped::OnlyMapped;
@@ -71,13 +72,14 @@ pub struct Functions {
 
 /// All checks.
 pub fn list(functions: &Functions) -> Vec<DeviceTest> {
-    let checks: [(&str, Check); 13] = [
+    let checks: [(&str, Check); 14] = [
         ("an engine of two controllers is opened by their URIs", by_uri),
         ("a drive of an inventory is refused, tested, and has its label again", inventoried),
         ("as many bytes of addresses as the IOMMU translates", addresses),
         ("another function's memory is written from and read into, whole", whole_bar),
         ("transfers into another function's memory start at every 512 bytes of a page", every_offset),
         ("another function's memory without a file: type 1 takes it, iommufd names type 1", bar_without_a_file),
+        ("a GPU's memory, which another function's stands in for, is reached directly, proved and kept", direct),
         ("interrupts are events", interrupts),
         ("doorbells are revoked under load", revoked_under_load),
         ("a function that was cut off reaches nothing and is opened again", cut_off),

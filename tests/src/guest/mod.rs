@@ -12,6 +12,7 @@ mod bar_bench;
 mod by_uri;
 pub mod checks;
 pub mod compare;
+pub mod direct;
 pub mod drives;
 pub mod features;
 mod inventoried;

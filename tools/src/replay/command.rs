@@ -27,7 +27,7 @@ use crate::device::{self, DeviceError, NewFiles, NodeArgs, NotRemoved, SegmentAr
 use crate::interrupt::Interrupt;
 use crate::lanes::{self, LaneArgs};
 use crate::memory_budget::{Available, MemoryError, Need};
-use crate::memory_place::{Launches, MemoryArgs};
+use crate::memory_place::{self, Launches, MemoryArgs};
 use crate::options::number;
 use crate::progress;
 use crate::report::file::{ReportFile, ReportFileError};
@@ -237,7 +237,7 @@ pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayErr
     report.statistics = Some(engine.statistics());
     report.memory = Some(MemoryUsed::from(pool.memory()));
     report.path = Some(match pool.memory().is_gpu() {
-        true => format!("device ↔ {}", pool.memory().path()),
+        true => format!("device ↔ {}", memory_place::way(pool.memory())),
         false => path(&uris),
     });
     report.plots.block_bytes = Some(geometry.block());

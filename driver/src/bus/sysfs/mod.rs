@@ -173,6 +173,16 @@ impl Sysfs {
         self.path(&format!("/sys/bus/pci/devices/{address}"))
     }
 
+    /// Where functions answer on the bus, and what bridges pass on: the first address of each window of memory and the one
+    /// behind its last, as far as they have been given addresses. These are the processor's, which are the bus's, too, but
+    /// on machines whose host bridges translate.
+    pub fn memory_windows(&self) -> Vec<(u64, u64)> {
+        let functions = self.addresses(&self.path("/sys/bus/pci/devices")).unwrap_or_default();
+        let resources =
+            functions.into_iter().filter_map(|address| text(&self.function_folder(address).join("resource")));
+        resources.flat_map(|lines| lines.lines().filter_map(memory_window).collect::<Vec<_>>()).collect()
+    }
+
     /// The configuration space of the function at `address`, as much as this user is shown of it: the kernel keeps all but the
     /// header for root. `None` where none can be read.
     pub fn config_space(&self, address: PciAddress) -> Option<ConfigSpace> {
@@ -204,6 +214,16 @@ fn names(folder: &Path) -> Vec<String> {
 /// A file's text without the white space around it; `None` where it cannot be read as one.
 fn text(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+/// A line of a function's `resource`: first address, last address and flags (`include/linux/ioport.h`); where it is memory
+/// that has an address.
+fn memory_window(line: &str) -> Option<(u64, u64)> {
+    const IORESOURCE_MEM: u64 = 0x200;
+    let mut words = line.split_whitespace().map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
+    let (first, last, flags) = (words.next()??, words.next()??, words.next()??);
+    let end = last.checked_add(1)?;
+    (flags & IORESOURCE_MEM != 0 && first != 0 && first < end).then_some((first, end))
 }
 
 /// The last part of what a link leads to, which need not exist.

@@ -207,3 +207,20 @@ fn configuration_space_is_as_long_as_the_user_is_shown() {
     assert!(matches!(shown(4096).access_control(), AccessControl::Present(_)));
     assert_eq!(shown(5000), shown(4096), "no more than there can be");
 }
+
+#[test]
+fn windows_of_memory_are_those_that_have_addresses() {
+    let fake = Fake::new();
+    fake.function("0000:01:00.0", "0x010802", None, 1);
+    let lines = "0x00000000fe000000 0x00000000fe003fff 0x0000000000140204\n\
+                 0x000000000000e000 0x000000000000e0ff 0x0000000000040101\n\
+                 0x0000000000000000 0x0000000000003fff 0x0000000000140204\n\
+                 0x0000038000000000 0x0000039fffffffff 0x000000000014220c\n\
+                 0x0000000000000000 0x0000000000000000 0x0000000000000000\n\
+                 0x0000000000002000 0x0000000000001000 0x0000000000140204\n\
+                 0x0000000000002000 0xffffffffffffffff 0x0000000000140204\n\
+                 nothing\n";
+    fake.file("sys/bus/pci/devices/0000:01:00.0/resource", lines);
+    fake.function("0000:02:00.0", "0x010802", None, 2);
+    assert_eq!(fake.sysfs().memory_windows(), [(0xfe00_0000, 0xfe00_4000), (0x380_0000_0000, 0x3a0_0000_0000)]);
+}

@@ -8,20 +8,18 @@
 mod probe;
 
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::str::FromStr;
 
 use bitflags::bitflags;
 use thiserror::Error;
 
-use super::device::GpuInfo;
+use super::device::{GpuInfo, WritesOrdering};
+use super::direct::{BarMapping, DmaBuf, GDRDRV_WITH_ATTRIBUTES};
 use super::error::CudaError;
 use super::library::CudaVersion;
 use super::memory::GPU_PAGE;
-use super::provider::Placement;
-
-/// The oldest gdrdrv that can be asked whether its mappings persist (gdrcopy 2.4).
-const GDRDRV_WITH_ATTRIBUTES: GdrdrvVersion = GdrdrvVersion { major: 2, minor: 4 };
+use super::provider::{PlaceError, Placement};
+use crate::dma::{RegisterError, Translation};
 
 /// A way to GPU memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,27 +100,6 @@ impl FromStr for GpuPaths {
     }
 }
 
-/// What translates the addresses of the functions that are to reach the memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Translation {
-    /// A VFIO container of type1: it maps what the process maps, a BAR's pages too.
-    Type1,
-    /// iommufd: it imports dma-bufs, and refuses a process's mapping of a BAR.
-    Iommufd,
-    /// Neither: a model's own, or none.
-    Other,
-}
-
-impl fmt::Display for Translation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Type1 => "a type1 container",
-            Self::Iommufd => "iommufd",
-            Self::Other => "neither type1 nor iommufd",
-        })
-    }
-}
-
 /// gdrdrv's version as its module has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GdrdrvVersion {
@@ -187,12 +164,37 @@ pub enum Obstacle {
         /// The driver's CUDA.
         driver: CudaVersion,
     },
-    /// It is open, and nothing here goes it yet.
-    #[error("nothing is in its way here, and this version makes no mapping of GPU memory for a drive yet")]
-    NotMade,
+    /// Nobody would know when a device's writes are there.
+    #[error(
+        "writes of other devices are ordered for {have} on this GPU, {need} was asked for, and the host cannot flush them"
+    )]
+    NoFlush {
+        /// For whom they are.
+        have: WritesOrdering,
+        /// For whom they are to be.
+        need: WritesOrdering,
+    },
+    /// It has no whole pages.
+    #[error("{0}")]
+    Pages(PlaceError),
+    /// The keeper does not hold it, so a killed process could have the GPU's memory written to after its end.
+    #[error("{reason}")]
+    Keeper {
+        /// What is wrong with the keeper.
+        reason: String,
+    },
+    /// The whole of the memory was not mapped for the devices.
+    #[error("{0}")]
+    Register(RegisterError),
     /// The mapping failed.
     #[error("the mapping of the dma-buf failed: errno {errno}")]
     Mmap {
+        /// The kernel's reason.
+        errno: i32,
+    },
+    /// gdrdrv does not pin it.
+    #[error("gdrdrv does not pin and map the memory: errno {errno}")]
+    Pin {
         /// The kernel's reason.
         errno: i32,
     },
@@ -244,25 +246,34 @@ pub trait PathProbe {
     ///
     /// # Errors
     /// [`CudaError`].
-    fn export(&self, address: u64, len: u64) -> Result<OwnedFd, CudaError>;
+    fn export(&self, address: u64, len: u64) -> Result<DmaBuf, CudaError>;
 
-    /// Maps a dma-buf of `len` bytes, and gives the mapping up.
+    /// Maps a dma-buf of `len` bytes.
     ///
     /// # Errors
     /// The kernel's errno.
-    fn map(&self, dma_buf: &OwnedFd, len: u64) -> Result<(), i32>;
+    fn map(&self, dma_buf: DmaBuf, len: u64) -> Result<BarMapping, i32>;
+
+    /// Has gdrdrv pin `len` bytes at `address`, whole GPU pages, and maps them.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    fn pin(&self, address: u64, len: u64) -> Result<BarMapping, i32>;
 
     /// Has iommufd import a dma-buf of `len` bytes, and gives it up.
     ///
     /// # Errors
     /// The kernel's errno.
-    fn import(&self, dma_buf: &OwnedFd, len: u64) -> Result<(), i32>;
+    fn import(&self, dma_buf: &DmaBuf, len: u64) -> Result<(), i32>;
 
     /// Asks gdrdrv.
     ///
     /// # Errors
     /// The kernel's errno.
     fn gdrdrv(&self) -> Result<Gdrdrv, i32>;
+
+    /// Bytes of BAR1 that nobody has mapped, where that is known.
+    fn bar1_free(&self) -> Option<u64>;
 }
 
 /// What is asked of every rung.
@@ -272,8 +283,10 @@ pub struct Wanted<'a> {
     pub placement: &'a Placement,
     /// What translates the addresses of the functions that are to reach it.
     pub translation: Translation,
-    /// Free bytes of BAR1, where that is known.
+    /// Bytes of BAR1 that may be mapped, where that is known.
     pub bar1_free: Option<u64>,
+    /// Who is to see what devices have written, after a flush if need be.
+    pub visible_to: WritesOrdering,
 }
 
 /// Tries every rung. The last, staged, is always free.
@@ -287,27 +300,37 @@ fn try_rung(probe: &dyn PathProbe, wanted: Wanted<'_>, path: GpuPath) -> Result<
         GpuPath::DmaBufMmap | GpuPath::Gdrdrv => Translation::Type1,
         GpuPath::Iommufd => Translation::Iommufd,
     };
+    // What type1 maps, a model reaches, too.
+    let fits = wanted.translation == need || (wanted.translation, need) == (Translation::Process, Translation::Type1);
     if !probe.info().rdma {
         return Err(Obstacle::NoRdma);
     }
     if !wanted.placement.rdma_capable() {
         return Err(Obstacle::NotRdmaCapable);
     }
-    if wanted.translation != need {
+    if !fits {
         return Err(Obstacle::Translation { have: wanted.translation, need });
     }
+    let Placement { address, len, .. } = *wanted.placement;
     let covered = covered(wanted.placement);
+    if !wanted.placement.holds(first_page(wanted.placement), covered) {
+        return Err(Obstacle::Pages(PlaceError::Pages { address, len, page: GPU_PAGE }));
+    }
     if let Some(free) = wanted.bar1_free.filter(|free| *free < covered) {
         return Err(Obstacle::BarFull { wanted: covered, free });
     }
+    let GpuInfo { writes_ordering: have, host_flush, .. } = *probe.info();
+    if have < wanted.visible_to && !host_flush {
+        return Err(Obstacle::NoFlush { have, need: wanted.visible_to });
+    }
     match path {
-        GpuPath::Gdrdrv => try_gdrdrv(probe),
+        GpuPath::Gdrdrv => try_gdrdrv(probe, wanted.placement),
         GpuPath::DmaBufMmap => {
             if probe.info().dma_buf_mmap != Some(true) && probe.info().dma_buf {
                 return Err(Obstacle::NoMmap { driver: probe.driver() });
             }
             let (dma_buf, len) = export(probe, wanted.placement)?;
-            probe.map(&dma_buf, len).map_err(|errno| Obstacle::Mmap { errno })
+            probe.map(dma_buf, len).map(drop).map_err(|errno| Obstacle::Mmap { errno })
         }
         _ => {
             let (dma_buf, len) = export(probe, wanted.placement)?;
@@ -318,23 +341,29 @@ fn try_rung(probe: &dyn PathProbe, wanted: Wanted<'_>, path: GpuPath) -> Result<
 
 /// gdrdrv is used only where its mappings persist: else a device could write to memory that is somebody else's by then,
 /// and no copy of a descriptor would prevent it (invariant 3).
-fn try_gdrdrv(probe: &dyn PathProbe) -> Result<(), Obstacle> {
+fn try_gdrdrv(probe: &dyn PathProbe, placement: &Placement) -> Result<(), Obstacle> {
     let gdrdrv = probe.gdrdrv().map_err(|errno| Obstacle::NoGdrdrv { errno })?;
     match gdrdrv.persistent {
         None => Err(Obstacle::GdrdrvTooOld { have: gdrdrv.version }),
         Some(false) => Err(Obstacle::GdrdrvNotPersistent),
-        Some(true) => Ok(()),
+        Some(true) => {
+            let pinned = probe.pin(first_page(placement), GPU_PAGE);
+            pinned.map(drop).map_err(|errno| Obstacle::Pin { errno })
+        }
     }
 }
 
 /// Exports a GPU page of the memory, enough to try with.
-fn export(probe: &dyn PathProbe, placement: &Placement) -> Result<(OwnedFd, u64), Obstacle> {
+fn export(probe: &dyn PathProbe, placement: &Placement) -> Result<(DmaBuf, u64), Obstacle> {
     if !probe.info().dma_buf {
         return Err(Obstacle::NoDmaBuf);
     }
-    // Where the allocation does not hold the whole of it, CUDA refuses, and rightly: a device would reach a neighbour, too.
-    let page = placement.address / GPU_PAGE * GPU_PAGE;
-    probe.export(page, GPU_PAGE).map(|dma_buf| (dma_buf, GPU_PAGE)).map_err(Obstacle::Export)
+    probe.export(first_page(placement), GPU_PAGE).map(|dma_buf| (dma_buf, GPU_PAGE)).map_err(Obstacle::Export)
+}
+
+/// The GPU page that the memory begins in.
+fn first_page(placement: &Placement) -> u64 {
+    placement.address / GPU_PAGE * GPU_PAGE
 }
 
 /// Bytes of the whole GPU pages that the memory covers.

@@ -1,31 +1,23 @@
-//! The machine's own answers: dma-bufs of CUDA, gdrdrv, iommufd.
+//! The machine's own answers: dma-bufs of CUDA, gdrdrv, iommufd, and what is free of BAR1.
 //!
-//! gdrdrv's requests are those of its `gdrdrv.h`, iommufd's those of Linux's `iommufd.h`. Whatever is tried is given
-//! up again before the answer.
+//! iommufd's requests are those of Linux's `iommufd.h`; what it imports here is given up again before the answer.
 
-use std::ffi::{c_int, c_ulong, c_void};
+use std::ffi::{c_int, c_ulong};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use cudarc::driver::sys::CUdeviceptr;
 
-use super::{GDRDRV_WITH_ATTRIBUTES, Gdrdrv, GdrdrvVersion, PathProbe};
+use super::{Gdrdrv, PathProbe};
 use crate::gpu::device::{Gpu, GpuInfo};
+use crate::gpu::direct::{self, BarMapping, DmaBuf};
 use crate::gpu::error::CudaError;
 use crate::gpu::library::CudaVersion;
+use crate::gpu::management;
 
 /// CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD.
 const DMA_BUF_FD: u32 = 1;
-
-/// `_IOWR(0xDA, number, a pointer)`.
-const fn gdrdrv_request(number: c_ulong) -> c_ulong {
-    3 << 30 | (size_of::<*const c_void>() as c_ulong) << 16 | 0xDA << 8 | number
-}
-const GDRDRV_GET_ATTRIBUTE: c_ulong = gdrdrv_request(6);
-const GDRDRV_GET_VERSION: c_ulong = gdrdrv_request(255);
-/// GDR_ATTR_USE_PERSISTENT_MAPPING.
-const PERSISTENT_MAPPING: u32 = 1;
 
 /// `_IO(';', 0x80 + number)`.
 const fn iommufd_request(number: c_ulong) -> c_ulong {
@@ -69,7 +61,7 @@ impl PathProbe for Gpu {
         self.cuda().version()
     }
 
-    fn export(&self, address: u64, len: u64) -> Result<OwnedFd, CudaError> {
+    fn export(&self, address: u64, len: u64) -> Result<DmaBuf, CudaError> {
         let mut fd: c_int = -1;
         let _entered = self.enter()?;
         // SAFETY: `fd` is writable; the range is only looked up.
@@ -87,22 +79,18 @@ impl PathProbe for Gpu {
             return Err(self.cuda().error("cuMemGetHandleForAddressRange", 0));
         }
         // SAFETY: the descriptor is new and ours alone.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        Ok(DmaBuf::new(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    fn map(&self, dma_buf: &OwnedFd, len: u64) -> Result<(), i32> {
-        let (protection, fd) = (libc::PROT_READ | libc::PROT_WRITE, dma_buf.as_raw_fd());
-        // SAFETY: a new mapping at an address of the kernel's choice; nothing touches it.
-        let address = unsafe { libc::mmap(std::ptr::null_mut(), len as usize, protection, libc::MAP_SHARED, fd, 0) };
-        if address == libc::MAP_FAILED {
-            return Err(last_errno());
-        }
-        // SAFETY: the mapping was made above and is used by nobody.
-        let _ = unsafe { libc::munmap(address, len as usize) };
-        Ok(())
+    fn map(&self, dma_buf: DmaBuf, len: u64) -> Result<BarMapping, i32> {
+        BarMapping::of_dma_buf(dma_buf, len)
     }
 
-    fn import(&self, dma_buf: &OwnedFd, len: u64) -> Result<(), i32> {
+    fn pin(&self, address: u64, len: u64) -> Result<BarMapping, i32> {
+        direct::pin(address, len)
+    }
+
+    fn import(&self, dma_buf: &DmaBuf, len: u64) -> Result<(), i32> {
         // The address space that is made here goes when the file is closed, and the import with it.
         let iommu = open("/dev/iommu")?;
         let mut made = IoasAlloc { size: size_of::<IoasAlloc>() as u32, ..IoasAlloc::default() };
@@ -111,7 +99,8 @@ impl PathProbe for Gpu {
             size: size_of::<IoasMapFile>() as u32,
             flags: READ_WRITE,
             ioas_id: made.ioas_id,
-            fd: dma_buf.as_raw_fd(),
+            fd: dma_buf.file.as_raw_fd(),
+            start: dma_buf.offset,
             length: len,
             ..IoasMapFile::default()
         };
@@ -119,17 +108,11 @@ impl PathProbe for Gpu {
     }
 
     fn gdrdrv(&self) -> Result<Gdrdrv, i32> {
-        let file = open("/dev/gdrdrv")?;
-        // The version of the module, and the oldest of the library that it serves.
-        let mut versions = [0u32; 2];
-        request(&file, GDRDRV_GET_VERSION, &mut versions)?;
-        let version = GdrdrvVersion { major: (versions[0] >> 16) as u16, minor: versions[0] as u16 };
-        if version < GDRDRV_WITH_ATTRIBUTES {
-            return Ok(Gdrdrv { version, persistent: None });
-        }
-        let mut attribute = [PERSISTENT_MAPPING, 0];
-        let answered = request(&file, GDRDRV_GET_ATTRIBUTE, &mut attribute);
-        Ok(Gdrdrv { version, persistent: answered.ok().map(|()| attribute[1] != 0) })
+        direct::ask()
+    }
+
+    fn bar1_free(&self) -> Option<u64> {
+        management(&self.info().pci_address).map(|known| known.bar1_free)
     }
 }
 
@@ -154,16 +137,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_have_the_numbers_of_their_headers() {
-        // From C: _IOWR(0xDA, 255, void *), _IOWR(0xDA, 6, void *), _IO(';', 0x81), _IO(';', 0x8f).
-        assert_eq!((GDRDRV_GET_VERSION, GDRDRV_GET_ATTRIBUTE), (0xC008_DAFF, 0xC008_DA06));
+    fn requests_have_the_numbers_of_their_header() {
+        // From C: _IO(';', 0x81), _IO(';', 0x8f).
         assert_eq!((IOAS_ALLOC, IOAS_MAP_FILE), (0x3B81, 0x3B8F));
     }
 
     #[test]
     fn a_device_file_that_is_not_there_is_its_errno() {
-        assert_eq!(open("/nowhere/gdrdrv").unwrap_err(), libc::ENOENT);
+        assert_eq!(open("/nowhere/iommu").unwrap_err(), libc::ENOENT);
         let file = tempfile::tempfile().unwrap();
-        assert_eq!(request(&file, GDRDRV_GET_VERSION, &mut [0u32; 2]), Err(libc::ENOTTY));
+        assert_eq!(request(&file, IOAS_ALLOC, &mut IoasAlloc::default()), Err(libc::ENOTTY));
     }
 }

@@ -12,6 +12,7 @@ struct Machine {
     driver: CudaVersion,
     export: Result<(), CudaError>,
     map: Result<(), i32>,
+    pin: Result<(), i32>,
     import: Result<(), i32>,
     gdrdrv: Result<Gdrdrv, i32>,
     exported: RefCell<Vec<(u64, u64)>>,
@@ -38,6 +39,7 @@ impl Machine {
             driver: CudaVersion(13_030),
             export: Ok(()),
             map: Ok(()),
+            pin: Ok(()),
             import: Ok(()),
             gdrdrv: Ok(Gdrdrv { version, persistent: Some(true) }),
             exported: RefCell::default(),
@@ -54,18 +56,25 @@ impl PathProbe for Machine {
         self.driver
     }
 
-    fn export(&self, address: u64, len: u64) -> Result<OwnedFd, CudaError> {
+    fn export(&self, address: u64, len: u64) -> Result<DmaBuf, CudaError> {
         self.export.clone()?;
         self.exported.borrow_mut().push((address, len));
-        Ok(tempfile::tempfile().unwrap().into())
+        Ok(bar(len))
     }
 
-    fn map(&self, _: &OwnedFd, len: u64) -> Result<(), i32> {
+    fn map(&self, dma_buf: DmaBuf, len: u64) -> Result<BarMapping, i32> {
         assert_eq!(len, GPU_PAGE);
-        self.map
+        self.map?;
+        BarMapping::of_dma_buf(dma_buf, len)
     }
 
-    fn import(&self, _: &OwnedFd, len: u64) -> Result<(), i32> {
+    fn pin(&self, address: u64, len: u64) -> Result<BarMapping, i32> {
+        assert_eq!((address, len), (ADDRESS - 0x1000, GPU_PAGE));
+        self.pin?;
+        BarMapping::of_dma_buf(bar(len), len)
+    }
+
+    fn import(&self, _: &DmaBuf, len: u64) -> Result<(), i32> {
         assert_eq!(len, GPU_PAGE);
         self.import
     }
@@ -73,6 +82,17 @@ impl PathProbe for Machine {
     fn gdrdrv(&self) -> Result<Gdrdrv, i32> {
         self.gdrdrv
     }
+
+    fn bar1_free(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// A file in the place of BAR1.
+fn bar(len: u64) -> DmaBuf {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(len).unwrap();
+    DmaBuf::new(file.into())
 }
 
 /// What closes a way.
@@ -86,9 +106,12 @@ fn placement(rdma_capable: bool) -> Placement {
     Placement { address: ADDRESS, len: 0x2_0000, device: 0, allocations: vec![allocation] }
 }
 
+fn wanted(placement: &Placement, translation: Translation, bar1_free: Option<u64>) -> Wanted<'_> {
+    Wanted { placement, translation, bar1_free, visible_to: WritesOrdering::Owner }
+}
+
 fn obstacles(machine: &Machine, translation: Translation) -> [Option<Obstacle>; 4] {
-    let placement = placement(true);
-    climb(machine, Wanted { placement: &placement, translation, bar1_free: Some(0x3_0000) }).map(|rung| rung.obstacle)
+    climb(machine, wanted(&placement(true), translation, Some(0x3_0000))).map(|rung| rung.obstacle)
 }
 
 #[test]
@@ -98,9 +121,11 @@ fn what_is_free_depends_on_what_translates() {
     let (type1, iommufd) = (Translation::Type1, Translation::Iommufd);
     assert_eq!(obstacles(&machine, type1), [None, None, other(type1, iommufd), None]);
     assert_eq!(obstacles(&machine, iommufd), [other(iommufd, type1), other(iommufd, type1), None, None]);
+    let process = Translation::Process;
+    assert_eq!(obstacles(&machine, process), [None, None, other(process, iommufd), None]);
     assert_eq!(obstacles(&machine, Translation::Other).iter().filter(|rung| rung.is_none()).count(), 1);
     // The GPU page that the memory begins in, whole.
-    assert_eq!(machine.exported.borrow().as_slice(), [(ADDRESS - 0x1000, GPU_PAGE); 2]);
+    assert_eq!(machine.exported.borrow().as_slice(), [(ADDRESS - 0x1000, GPU_PAGE); 3]);
 }
 
 #[test]
@@ -130,6 +155,14 @@ fn each_obstacle_is_named_and_staging_is_always_left() {
             Obstacle::Export(refused),
         ),
         (Box::new(|machine| machine.map = Err(524)), 0, Obstacle::Mmap { errno: 524 }),
+        (
+            Box::new(|machine| {
+                (machine.info.writes_ordering, machine.info.host_flush) = (WritesOrdering::Nobody, false);
+            }),
+            1,
+            Obstacle::NoFlush { have: WritesOrdering::Nobody, need: WritesOrdering::Owner },
+        ),
+        (Box::new(|machine| machine.pin = Err(libc::ENOMEM)), 1, Obstacle::Pin { errno: libc::ENOMEM }),
         (Box::new(|machine| machine.gdrdrv = Err(libc::ENOENT)), 1, Obstacle::NoGdrdrv { errno: libc::ENOENT }),
         (
             Box::new(move |machine| machine.gdrdrv = Ok(Gdrdrv { version: version(2, 3), persistent: None })),
@@ -137,7 +170,7 @@ fn each_obstacle_is_named_and_staging_is_always_left() {
             Obstacle::GdrdrvTooOld { have: version(2, 3) },
         ),
         (
-            Box::new(move |machine| machine.gdrdrv = Ok(Gdrdrv { version: version(2, 4), persistent: Some(false) })),
+            Box::new(move |machine| machine.gdrdrv = Ok(Gdrdrv { version: version(2, 5), persistent: Some(false) })),
             1,
             Obstacle::GdrdrvNotPersistent,
         ),
@@ -149,7 +182,10 @@ fn each_obstacle_is_named_and_staging_is_always_left() {
         assert_eq!(found[rung], Some(expected));
         assert_eq!(found[3], None);
     }
+    // Where nobody needs to see it ordered, or the host can flush, nothing is in the way.
     let mut machine = Machine::new();
+    machine.info.writes_ordering = WritesOrdering::Nobody;
+    assert_eq!(obstacles(&machine, Translation::Type1)[0], None);
     machine.import = Err(libc::EINVAL);
     assert_eq!(obstacles(&machine, Translation::Iommufd)[2], Some(Obstacle::Import { errno: libc::EINVAL }));
 }
@@ -158,13 +194,21 @@ fn each_obstacle_is_named_and_staging_is_always_left() {
 fn memory_that_is_closed_to_others_and_a_full_bar_are_told_before_anything_is_tried() {
     let machine = Machine::new();
     let closed = placement(false);
-    let wanted = Wanted { placement: &closed, translation: Translation::Type1, bar1_free: None };
-    assert_eq!(climb(&machine, wanted)[0].obstacle, Some(Obstacle::NotRdmaCapable));
+    assert_eq!(climb(&machine, wanted(&closed, Translation::Type1, None))[0].obstacle, Some(Obstacle::NotRdmaCapable));
     let placement = placement(true);
     // 128 KiB from the middle of a GPU page are three of them.
-    let full = Wanted { placement: &placement, translation: Translation::Type1, bar1_free: Some(0x2_FFFF) };
+    let full = wanted(&placement, Translation::Type1, Some(0x2_FFFF));
     let obstacle = climb(&machine, full)[1].obstacle.clone();
     assert_eq!(obstacle, Some(Obstacle::BarFull { wanted: 0x3_0000, free: 0x2_FFFF }));
+    // The allocation begins in the middle of a page of the GPU, or ends there.
+    let Placement { address, len, allocations, device } = placement;
+    let [allocation] = allocations[..] else { panic!("one allocation") };
+    for (base, end) in [(address, address + (1 << 20)), (address - 0x1000, address + len)] {
+        let part =
+            Placement { address, len, device, allocations: vec![Allocation { base, len: end - base, ..allocation }] };
+        let obstacle = climb(&machine, wanted(&part, Translation::Type1, None))[0].obstacle.clone();
+        assert_eq!(obstacle, Some(Obstacle::Pages(PlaceError::Pages { address, len, page: GPU_PAGE })));
+    }
     assert!(machine.exported.borrow().is_empty());
 }
 
@@ -172,7 +216,7 @@ fn memory_that_is_closed_to_others_and_a_full_bar_are_told_before_anything_is_tr
 fn the_best_of_the_allowed_ways_is_chosen_and_never_another() {
     let mut machine = Machine::new();
     let placement = placement(true);
-    let wanted = Wanted { placement: &placement, translation: Translation::Type1, bar1_free: None };
+    let wanted = wanted(&placement, Translation::Type1, None);
     let choice = |machine: &Machine, allowed: &str| choose(&climb(machine, wanted), allowed.parse().unwrap());
     assert_eq!(choice(&machine, "auto"), Ok(GpuPath::DmaBufMmap));
     assert_eq!(choice(&machine, "gdrdrv"), Ok(GpuPath::Gdrdrv));

@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::dma::{Access, AddressSpace, DmaSpace, IovaAllocator, IovaRange, MapError};
+use crate::dma::{Access, AddressSpace, DmaSpace, IovaAllocator, IovaRange, MapError, Translation};
 
 pub use reach::FaultKind;
 pub(super) use reach::{Extent, Fault, Hint, Piece, Pieces, Reach, Scatter, Span, gather, gather_into, write_padded};
@@ -58,6 +58,10 @@ impl SoftwareIommu {
 }
 
 impl AddressSpace for SoftwareIommu {
+    fn translation(&self) -> Translation {
+        Translation::Process
+    }
+
     fn page_size(&self) -> u64 {
         PAGE_SIZE
     }
@@ -150,6 +154,10 @@ impl Table {
 }
 
 impl AddressSpace for Table {
+    fn translation(&self) -> Translation {
+        Translation::Process
+    }
+
     fn page_size(&self) -> u64 {
         PAGE_SIZE
     }

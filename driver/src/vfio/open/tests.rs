@@ -103,3 +103,32 @@ fn a_group_that_is_not_viable_is_told_with_its_other_members() {
     let VfioError::NotViable { others, .. } = error else { panic!("{error}") };
     assert_eq!(others, [("0000:04:00.1".parse().unwrap(), "xhci_hcd".to_owned())]);
 }
+
+#[test]
+fn no_iova_is_an_address_of_the_bus() {
+    let root = machine(&[("0000:01:00.0", Some("vfio-pci"), Some(1))]);
+    let resource = root.path().join("sys/bus/pci/devices/0000:01:00.0/resource");
+    fs::write(resource, "0x20200 0x2ffff 0x200\n0x80000 0x80000 0x200\n0x0 0xfff 0x200\n").unwrap();
+    let range = |start, len| IovaRange::new(Iova::new(start).unwrap(), len).unwrap();
+    let info = IommuInfo { page_size: 4096, apertures: vec![range(0x1_0000, 0x10_0000)], mappings_left: None };
+    let space = Arc::new(ContainerSpace::new(tempfile::tempfile().unwrap(), &info, 1));
+    let dma = space_of(&Sysfs::below(root.path()), &space, &info);
+    assert_eq!(dma.free_iovas(), 0x10_0000 - 0x1_0000 - 0x1000);
+    let taken: Vec<_> = std::iter::from_fn(|| dma.reserve(0x1_0000).ok()).collect();
+    assert!(taken.iter().all(|taken| !taken.range().overlaps(range(0x2_0000, 0x1_0000))));
+    assert!(taken.iter().all(|taken| !taken.range().overlaps(range(0x8_0000, 0x1000))) && taken.len() > 10);
+}
+
+proptest::proptest! {
+    #[test]
+    fn whole_pages_hold_the_window(first in 1u64..1 << 50, len in 1u64..1 << 40, shift in 12u32..17) {
+        let page = 1 << shift;
+        let range = whole_pages(first, first + len, page);
+        if let Some(range) = range {
+            proptest::prop_assert!(range.start().get().is_multiple_of(page) && range.end().is_multiple_of(page));
+            proptest::prop_assert!(range.start().get() <= first.max(page) && first + len <= range.end());
+        } else {
+            proptest::prop_assert!(first + len <= page, "only what lies before the first page has none");
+        }
+    }
+}

@@ -26,6 +26,8 @@ impl Fake {
 }
 
 impl Container for Fake {
+    const TRANSLATION: Translation = Translation::Type1;
+
     unsafe fn map(&self, range: IovaRange, _memory: NonNull<u8>, access: Access) -> io::Result<()> {
         self.access.store(access.bits(), Ordering::Relaxed);
         self.answer(format!("map {:#x}", range.len()), self.map_errno)
@@ -129,4 +131,18 @@ fn a_group_that_cannot_leave_takes_every_mapping_with_it() {
     assert_eq!(calls(&space), ["detach", "unmap all"]);
     assert_eq!(map(&space, 4096), Err(MapError::Detached { range: range(4096) }));
     assert_eq!(space.unmap(range(4096)), Ok(()), "it is gone with the others");
+}
+
+/// Dma-bufs go to whoever takes them, and to nobody as a mapping.
+#[test]
+fn a_dma_buf_is_refused_where_the_kernel_takes_none() {
+    let space = space(Fake::default(), 1);
+    let file = tempfile::tempfile().unwrap();
+    let map = |offset| {
+        // SAFETY: no device is behind the fake; nobody uses the mapping.
+        unsafe { space.map_dma_buf(range(0x1000), (std::os::fd::AsFd::as_fd(&file), offset), Access::all()) }
+    };
+    assert_eq!(map(0), Err(MapError::NoDmaBuf { range: range(0x1000) }));
+    assert_eq!(map(512), Err(MapError::Misaligned { range: range(0x1000), page_size: 4096 }));
+    assert!(space.container.calls.lock().unwrap().is_empty(), "its mapping was not tried instead");
 }

@@ -107,7 +107,7 @@ fn errno(error: &MapError) -> Errno {
         MapError::Occupied { .. } => Errno::EXIST,
         MapError::EntryLimit { .. } => Errno::NOSPC,
         MapError::NotMapped { .. } => Errno::NOENT,
-        MapError::NoAccelerator { .. } => Errno::OPNOTSUPP,
+        MapError::NoAccelerator { .. } | MapError::NoDmaBuf { .. } => Errno::OPNOTSUPP,
         MapError::LockedMemory { .. } => Errno::NOMEM,
         MapError::DeviceMemory { .. } => Errno::FAULT,
         MapError::Detached { .. } => Errno::NODEV,

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tentpeg_driver::dma::{AcceleratorMemory, Access};
+use tentpeg_driver::dma::{AcceleratorMemory, Access, Translation};
 use tentpeg_driver::gpu::{
-    CallerGpuMemory, GpuMemoryError, GpuPath, GpuPaths, Obstacle, PlaceError, StandIn, StandInMemory, Translation,
+    CallerGpuMemory, GpuMemoryError, GpuPath, GpuPaths, Obstacle, PlaceError, StandIn, StandInMemory,
 };
 
 use super::*;
@@ -368,7 +368,9 @@ fn where_direct_was_demanded_all_reasons_are_told() {
     let Err(MemoryError::GpuPath(no_path)) = engine.allocate_gpu_memory(4096) else { panic!("it was allocated") };
     let paths: Vec<_> = no_path.rungs.iter().map(|rung| rung.path).collect();
     assert_eq!(paths, [GpuPath::DmaBufMmap, GpuPath::Gdrdrv, GpuPath::Iommufd]);
-    let other = Some(Obstacle::Translation { have: Translation::Other, need: Translation::Type1 });
-    assert_eq!(no_path.rungs[0].obstacle, other);
+    // A model reaches what this process maps.
+    let other = Some(Obstacle::Translation { have: Translation::Process, need: Translation::Iommufd });
+    let obstacles: Vec<_> = no_path.rungs.into_iter().map(|rung| rung.obstacle).collect();
+    assert_eq!(obstacles, [Some(Obstacle::NoDmaBuf), Some(Obstacle::NoGdrdrv { errno: 2 }), other]);
     engine.close().unwrap();
 }
