@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
+use tentpeg_driver::gpu::CudaError;
 use tentpeg_driver::spec::status::Status;
 use thiserror::Error;
 
@@ -54,6 +55,20 @@ pub enum SubmitError {
         /// Tasks that it can hold.
         max: u32,
     },
+}
+
+/// Why requests were not appended that read what a GPU was to write first.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SubmitAfterError {
+    /// The engine has no GPU.
+    #[error("this engine was opened without a GPU: name one in EngineConfig::gpu")]
+    NoGpu,
+    /// The work has failed, or is none of the engine's GPU.
+    #[error("what the requests read is not written: {0}")]
+    Producer(#[from] CudaError),
+    /// They were not appended for another reason.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
 }
 
 /// How urgent the tasks of a batch are, by TENT's numbers; without a word they are all of high priority, as its requests

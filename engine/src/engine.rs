@@ -13,6 +13,7 @@ use arc_swap::ArcSwap;
 use crossbeam_queue::ArrayQueue;
 use tentpeg_driver::controller::{ControllerConfig, ControllerError, RecoveryCounters};
 use tentpeg_driver::dma::{Access, DmaSpace, HostMemory, Region};
+use tentpeg_driver::gpu::GpuProducer;
 use tentpeg_driver::model::{Faults, Model, ModelCounters, Violation};
 use tentpeg_driver::spec::identify::Oncs;
 use tentpeg_driver::spec::log::SmartLog;
@@ -21,7 +22,7 @@ use thiserror::Error;
 pub use device::EngineDevice;
 
 use crate::admission::{Plain, RequestError, admit, admit_flush, admit_range};
-use crate::batch::{Batch, BatchOptions, SubmitError};
+use crate::batch::{Batch, BatchOptions, SubmitAfterError, SubmitError};
 use crate::blocks::write_zeroes;
 use crate::counters::{EngineCounters, SharedCounters};
 use crate::device::{Device, DeviceInfo, Held, OpenError, SharedDevice, lock};
@@ -132,7 +133,7 @@ pub struct Engine {
     registered: Arc<ArcSwap<Registered>>,
     /// Held while the set of registered memory changes.
     registering: Mutex<()>,
-    /// Held while memory is unregistered.
+    /// Held while memory is unregistered, and while a GPU's is registered.
     unregistering: Mutex<()>,
     live_batches: Arc<AtomicUsize>,
     max_batches: usize,
@@ -374,6 +375,21 @@ impl Engine {
         let mut plain = Plain::new(&self.segments, &registered.nameable.direct);
         let other = |request: &Request| admit(request, &self.segments, &registered.nameable);
         self.hand_over(batch, requests, |request| plain.transfer(request), other)
+    }
+
+    /// As [`submit`](Self::submit), when work of others on the engine's GPU is done that writes what the requests read: waits
+    /// for it here, in the caller's thread, and holds nothing meanwhile. Whoever knows that it is done need not.
+    ///
+    /// # Errors
+    /// [`SubmitAfterError`]; nothing is appended then.
+    pub fn submit_after(
+        &self,
+        producer: GpuProducer,
+        batch: &Batch,
+        requests: &[Request],
+    ) -> Result<u32, SubmitAfterError> {
+        self.gpu().ok_or(SubmitAfterError::NoGpu)?.wait_for(producer)?;
+        Ok(self.submit(batch, requests)?)
     }
 
     /// Appends a task that makes every write to `segment` durable that has COMPLETED before. Its index.

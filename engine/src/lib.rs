@@ -57,7 +57,9 @@ mod task;
 mod uri;
 
 pub use admission::RequestError;
-pub use batch::{Batch, BatchOptions, BatchStatus, FailureReason, NoSuchTask, Priority, SubmitError, WaitError};
+pub use batch::{
+    Batch, BatchOptions, BatchStatus, FailureReason, NoSuchTask, Priority, SubmitAfterError, SubmitError, WaitError,
+};
 pub use byte_size::{ByteSize, ByteSizeError};
 pub use counters::EngineCounters;
 pub use device::{Device, DeviceInfo, Devices, FileStoreError, OpenError};
@@ -73,5 +75,5 @@ pub use opening::{DeviceSource, NotOpened, OpenOptions, Scope, UnalignedReads};
 pub use request::{OpCode, Request, SegmentId, TransferState, TransferStatus};
 pub use segment::{BlockExtent, Durability, LayoutError, MemberLayout, Segment, SegmentLayout};
 pub use tentpeg_driver::dma::{Access, CallerMemory, CallerMemoryError, InPlaceError};
-pub use tentpeg_driver::gpu::{Accelerator, CallerGpuMemory, GpuPath, GpuPaths};
+pub use tentpeg_driver::gpu::{Accelerator, CallerGpuMemory, GpuPath, GpuPaths, GpuProducer};
 pub use uri::{CacheUri, DeviceUri, ModelUri, PciUri, StoreUri, UriError, VfioUserUri};

@@ -12,6 +12,7 @@ use super::ladder::PathProbe;
 use super::memory::{GpuMemory, GpuMemoryError, PinnedMemory};
 use super::mover::CudaMover;
 use super::provider::PointerQueries;
+use super::stream::GpuProducer;
 use crate::dma::{AcceleratorMemory, Backing, MemoryCopy, Mover};
 
 /// One GPU: what lies at its addresses, which ways lead there, memory of it, and what copies to and from it.
@@ -39,6 +40,12 @@ pub trait Accelerator: PathProbe + PointerQueries + fmt::Debug + Send + Sync {
     /// # Errors
     /// [`KernelError`].
     fn copier(self: Arc<Self>, config: CopierConfig) -> Result<Box<dyn Copies>, KernelError>;
+
+    /// Waits until work that others have begun is done, and what it has written is visible to devices. It blocks.
+    ///
+    /// # Errors
+    /// [`CudaError`]: it failed, or is none of this GPU's.
+    fn wait_for(&self, producer: GpuProducer) -> Result<(), CudaError>;
 
     /// Makes writes of devices that have reached it visible to `scope`.
     ///
@@ -113,6 +120,10 @@ impl Accelerator for Gpu {
 
     fn copier(self: Arc<Self>, config: CopierConfig) -> Result<Box<dyn Copies>, KernelError> {
         Ok(Box::new(Copier::new(&self, config)?))
+    }
+
+    fn wait_for(&self, producer: GpuProducer) -> Result<(), CudaError> {
+        producer.wait(self)
     }
 
     fn flush(&self, scope: WritesOrdering) -> Result<(), CudaError> {

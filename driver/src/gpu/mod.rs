@@ -42,3 +42,4 @@ pub use memory::{CallerGpuMemory, GPU_PAGE, GpuMemory, GpuMemoryError, GpuPages,
 pub use mover::CudaMover;
 pub use provider::{Allocation, AllocationKind, PlaceError, Placement, PointerAttributes, PointerQueries, locate};
 pub use stand_in::{StandIn, StandInMemory, StandInWays, StandInWindow};
+pub use stream::GpuProducer;

@@ -14,6 +14,60 @@ use super::error::{CudaError, code};
 /// CU_STREAM_NON_BLOCKING.
 const NON_BLOCKING: c_uint = 1;
 
+/// Work on a GPU that others have begun: what a command reads has to be written before it is submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GpuProducer(Begun);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    /// A CUevent: all before its last record.
+    Event(usize),
+    /// A CUstream: all that was put there so far.
+    Stream(usize),
+}
+
+impl GpuProducer {
+    /// All work before the last cuEventRecord of `event`, a CUevent.
+    ///
+    /// # Safety
+    /// It is an event of the GPU's primary context, not destroyed before the last call that is given this has returned.
+    pub const unsafe fn event(event: usize) -> Self {
+        Self(Begun::Event(event))
+    }
+
+    /// All work that was put into `stream`, a CUstream, 0 for the default one.
+    ///
+    /// # Safety
+    /// It is a stream of the GPU's primary context, not destroyed before the last call that is given this has returned.
+    pub const unsafe fn stream(stream: usize) -> Self {
+        Self(Begun::Stream(stream))
+    }
+
+    /// Waits until it is done.
+    pub(super) fn wait(self, gpu: &Gpu) -> Result<(), CudaError> {
+        let (cuda, _entered) = (gpu.cuda(), gpu.enter()?);
+        match self.0 {
+            Begun::Event(event) => {
+                let event = std::ptr::with_exposed_provenance_mut(event);
+                // SAFETY: whoever made this value vouches for the event.
+                cuda.check("cuEventSynchronize", unsafe { (cuda.symbols.cuEventSynchronize)(event) })
+            }
+            Begun::Stream(stream) => {
+                let stream = std::ptr::with_exposed_provenance_mut(stream);
+                // SAFETY: whoever made this value vouches for the stream.
+                cuda.check("cuStreamSynchronize", unsafe { (cuda.symbols.cuStreamSynchronize)(stream) })
+            }
+        }
+    }
+
+    /// The number that it was made of, for a stand-in.
+    pub(super) fn number(self) -> usize {
+        match self.0 {
+            Begun::Event(number) | Begun::Stream(number) => number,
+        }
+    }
+}
+
 /// A stream, in whose order work is done.
 pub(super) struct Stream {
     gpu: Arc<Gpu>,

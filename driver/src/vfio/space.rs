@@ -151,7 +151,9 @@ impl<C: Container> Members for ContainerSpace<C> {
         }
         state.emptied = true;
         let emptied = self.container.unmap_all();
-        debug_assert!(emptied.is_ok(), "the kernel can always unmap: {emptied:?}");
+        // The last group may have gone with its device, and every mapping with it: then there is nothing to unmap from.
+        let alone = state.members <= 1;
+        debug_assert!(alone || emptied.is_ok(), "the kernel can unmap for those that are left: {emptied:?}");
     }
 }
 

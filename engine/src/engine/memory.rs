@@ -34,7 +34,7 @@ impl Engine {
 
     /// Allocates memory of the engine's GPU ([`EngineConfig::gpu`](crate::EngineConfig)), in whole pages of 64 KiB, and
     /// registers it with the devices. [`Memory::path`] says which way its bytes take, and [`Memory::proof`] whether that was
-    /// proved. Requests name its addresses as any others; the host cannot touch it.
+    /// proved. Requests name its addresses as any others; the host cannot touch it. Not to be called by a notifier.
     ///
     /// # Errors
     /// [`MemoryError`]; nothing is allocated then. [`MemoryError::GpuPath`] where no allowed way leads there.
@@ -53,7 +53,7 @@ impl Engine {
 
     fn allocate_gpu(&self, len: usize, lane: Option<&mut Lane>) -> Result<Memory, MemoryError> {
         let gpu = self.gpu.as_ref().ok_or(MemoryError::NoGpu)?;
-        let _registering = lock(&self.registering);
+        let _unregistering = lock(&self.unregistering);
         let memory = gpu.allocate(&self.space, len, self.bar1())?;
         self.admit_gpu(gpu, memory, lane)
     }
@@ -63,24 +63,25 @@ impl Engine {
         self.registered.load().regions().iter().map(Memory::bar1).sum()
     }
 
-    /// Makes memory of the GPU what requests can name, when its way is proved. Under the lock of registering.
+    /// Makes memory of the GPU what requests can name, when its way is proved. Under the lock of unregistering, by which the
+    /// GPU's memory comes and goes one after the other; that of registering is not held while devices prove the way, so that
+    /// notifiers, of which their lanes may be in the middle, can allocate host memory.
     fn admit_gpu(&self, gpu: &EngineGpu, memory: Memory, mut lane: Option<&mut Lane>) -> Result<Memory, MemoryError> {
         let admitted = (|| {
-            if memory.is_staged() {
-                self.prepare_staging()?;
-            }
             // Before data goes there: another may have its addresses.
-            let registered = self.registered.load().with(memory.clone())?;
+            self.registered.load().check_free(memory.address(), memory.len() as u64)?;
             if let Some(proof) = self.prove(gpu, &memory, &mut lane)? {
                 memory.set_proof(proof);
             }
-            Ok(registered)
+            let _registering = lock(&self.registering);
+            if memory.is_staged() {
+                self.prepare_staging()?;
+            }
+            self.registered.store(Arc::new(self.registered.load().with(memory.clone())?));
+            Ok(())
         })();
         match admitted {
-            Ok(registered) => {
-                self.registered.store(Arc::new(registered));
-                Ok(memory)
-            }
+            Ok(()) => Ok(memory),
             Err(error) => {
                 gpu.forget(&memory);
                 // Those of the proof have ended, and no other command names it.
@@ -145,7 +146,7 @@ impl Engine {
             return Err(MemoryError::NoAccess { address, access });
         }
         let _unregistering = lock(&self.unregistering);
-        let _registering = lock(&self.registering);
+        let registering = lock(&self.registering);
         let registered = self.registered.load_full();
         if let Some(again) = registered.again(address, len, RegisterOptions { access, staging: false }) {
             let again = again?;
@@ -157,7 +158,7 @@ impl Engine {
         }
         let placement = gpu.locate(&memory)?;
         registered.check_free(address, len)?;
-        drop(registered);
+        drop((registered, registering));
         let memory = gpu.register(&self.space, (memory, placement), access, self.bar1())?;
         self.admit_gpu(gpu, memory, lane)
     }
@@ -281,7 +282,6 @@ impl Engine {
         self.wait_until(&mut lane, || answers.is_over());
         self.change_registered(&mut lane, |registered| Some(registered.without(&memory)));
         if let Some(gpu) = &self.gpu {
-            let _registering = lock(&self.registering);
             gpu.forget(&memory);
         }
         memory.end();

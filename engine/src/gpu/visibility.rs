@@ -33,7 +33,7 @@ impl Visibility {
         Arc::new(Self { accelerator, scope, ranges: ArcSwap::default(), any: AtomicBool::new(false) })
     }
 
-    /// GPU memory is there from now on: before any request can name it. Under the lock of registering.
+    /// GPU memory is there from now on: before any request can name it. Under the lock of unregistering.
     pub(crate) fn add(&self, range: IovaRange) {
         let mut ranges = Vec::clone(&self.ranges.load());
         ranges.push(range);
@@ -42,7 +42,7 @@ impl Visibility {
         self.any.store(true, Ordering::Relaxed);
     }
 
-    /// No device reaches it any more. Under the lock of registering.
+    /// No device reaches it any more. Under the lock of unregistering.
     pub(crate) fn remove(&self, range: IovaRange) {
         let mut ranges = Vec::clone(&self.ranges.load());
         ranges.retain(|other| *other != range);

@@ -384,21 +384,20 @@ impl Port {
         let Some(tail) = self.entry(place).map(|entry| entry.batch.tail()) else { return 0 };
         let mut planned = 0;
         while planned < most {
-            let Self { pair, active, extents, counters, ground, recorder, watch, staging, .. } = self;
+            let Self { pair, active, extents, counters, ground, recorder, watch, .. } = self;
             let Some(Some(entry)) = active.get_mut(place as usize) else { return planned };
             let canceled = entry.batch.is_canceled();
             let Active { batch, cursor, share, in_flight, .. } = entry;
             let (mut tasks, mut canceled_tasks) = (batch.walk(), Ends::default());
-            let mut alike = Issued::default();
+            let (mut alike, mut passed) = (Issued::default(), false);
             while cursor.task < tail && planned < most && pair.free_slots() > 0 {
                 if canceled
                     && cursor.planned == 0
                     && share.is_none()
                     && cancel(batch, ground.lane, cursor.task, &mut canceled_tasks)
                 {
-                    // It may have waited for a staging buffer.
-                    staging.leave_line(batch.priority(), place);
                     cursor.task += 1;
+                    passed = true;
                     continue;
                 }
                 let Some(step) = planning::next_command(&mut tasks, *cursor, tail, false, ground, extents) else {
@@ -425,6 +424,10 @@ impl Port {
             }
             alike.end(in_flight, counters, recorder);
             batch.count_ended(ground.lane, canceled_tasks);
+            if passed {
+                // One of those that were canceled may have waited for a staging buffer.
+                self.staging.leave_line(batch.priority(), place);
+            }
             if cursor.task >= tail || planned >= most || pair.free_slots() == 0 {
                 break;
             }

@@ -76,10 +76,11 @@ pub fn list(functions: &Functions) -> Vec<DeviceTest> {
         ("an engine of two controllers is opened by their URIs", by_uri),
         ("a drive of an inventory is refused, tested, and has its label again", inventoried),
         ("as many bytes of addresses as the IOMMU translates", addresses),
+        ("a GPU's memory, which another function's stands in for, is reached directly, proved and kept", direct),
+        // What it leaves in the memory the host looks at in the end.
         ("another function's memory is written from and read into, whole", whole_bar),
         ("transfers into another function's memory start at every 512 bytes of a page", every_offset),
         ("another function's memory without a file: type 1 takes it, iommufd names type 1", bar_without_a_file),
-        ("a GPU's memory, which another function's stands in for, is reached directly, proved and kept", direct),
         ("interrupts are events", interrupts),
         ("doorbells are revoked under load", revoked_under_load),
         ("a function that was cut off reaches nothing and is opened again", cut_off),

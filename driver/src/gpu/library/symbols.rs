@@ -5,7 +5,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
-use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUfunction, CUmodule, CUstream};
+use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream};
 use libloading::Library;
 
 macro_rules! symbols {
@@ -63,6 +63,7 @@ symbols! {
     cuStreamDestroy_v2(CUstream);
     cuStreamSynchronize(CUstream);
     cuStreamQuery(CUstream);
+    cuEventSynchronize(CUevent);
     cuStreamWriteValue32_v2(CUstream, CUdeviceptr, u32, c_uint);
     cuModuleLoadData(*mut CUmodule, *const c_void);
     cuModuleUnload(CUmodule);

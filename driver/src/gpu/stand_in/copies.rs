@@ -81,14 +81,8 @@ impl Copies for StandInCopier {
     }
 
     unsafe fn write_series(&mut self, series: &[WordSeries]) -> Result<Ticket, CopyError> {
-        for (address, word) in series.iter().flat_map(|series| words(*series)) {
-            // SAFETY: the caller vouches for the series: words of memory that is mapped, on multiples of 8.
-            unsafe { ptr::with_exposed_provenance_mut::<u64>(address as usize).write_volatile(word) }
-        }
-        for WordSeries { address, words, .. } in series {
-            // SAFETY: it was written above.
-            unsafe { self.stand_in.show(*address, words * 8) }
-        }
+        // SAFETY: the caller vouches for the series.
+        series.iter().for_each(|series| unsafe { write_words(&self.stand_in, *series) });
         Ok(self.ticket())
     }
 
@@ -128,6 +122,19 @@ impl Copies for StandInCopier {
 /// The words of a series, each with its address.
 fn words(WordSeries { address, words, first, step }: WordSeries) -> impl Iterator<Item = (u64, u64)> {
     (0..words).map(move |index| (address + 8 * index, first.wrapping_add(step.wrapping_mul(index))))
+}
+
+/// Writes a series, as the stand-in's own.
+///
+/// # Safety
+/// Its words are in memory that is mapped, on multiples of 8, and nobody else's.
+pub(super) unsafe fn write_words(stand_in: &StandIn, series: WordSeries) {
+    for (address, word) in words(series) {
+        // SAFETY: the caller vouches for it.
+        unsafe { ptr::with_exposed_provenance_mut::<u64>(address as usize).write_volatile(word) }
+    }
+    // SAFETY: it was written above.
+    unsafe { stand_in.show(series.address, series.words * 8) }
 }
 
 /// Makes a copy.

@@ -21,13 +21,14 @@ use super::copier::CopierConfig;
 use super::device::{GpuInfo, WritesOrdering};
 use super::direct::{BarMapping, DmaBuf};
 use super::error::{CudaError, code};
-use super::kernels::KernelError;
+use super::kernels::{KernelError, WordSeries};
 use super::ladder::{Gdrdrv, GdrdrvVersion, PathProbe};
 use super::library::CudaVersion;
 use super::memory::{GPU_PAGE, GpuMemoryError};
 use super::provider::{PointerAttributes, PointerQueries};
+use super::stream::GpuProducer;
 use crate::dma::{AcceleratorMemory, Backing, HostMemory, HostMemoryError, MemoryCopy, Mover, PageSize};
-use copies::{StandInCopier, StandInMover, make};
+use copies::{StandInCopier, StandInMover, make, write_words};
 use memory::{Home, Known, free_part};
 pub use memory::{StandInMemory, StandInWindow};
 
@@ -71,6 +72,8 @@ pub struct StandIn {
     flushes: AtomicU64,
     flush_fails: AtomicBool,
     astray: AtomicBool,
+    /// Work that was begun and is not done yet.
+    begun: Mutex<Vec<(usize, WordSeries)>>,
 }
 
 impl fmt::Debug for StandIn {
@@ -124,6 +127,7 @@ impl StandIn {
             flushes: AtomicU64::new(0),
             flush_fails: AtomicBool::new(false),
             astray: AtomicBool::new(false),
+            begun: Mutex::default(),
         })
     }
 
@@ -174,6 +178,17 @@ impl StandIn {
     /// No flush succeeds from now on.
     pub fn break_flushes(&self) {
         self.flush_fails.store(true, Ordering::Relaxed);
+    }
+
+    /// Begins to write words, as somebody else's kernel would: they are there when it was waited for, and not before.
+    ///
+    /// # Safety
+    /// They lie in memory of this stand-in, on multiples of 8, which nobody else uses until then.
+    pub unsafe fn begin_work(&self, series: WordSeries) -> GpuProducer {
+        let number = self.next.fetch_add(1, Ordering::Relaxed) as usize;
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).push((number, series));
+        // SAFETY: nothing of CUDA's is behind it.
+        unsafe { GpuProducer::event(number) }
     }
 
     /// What is allocated from now on is behind BAR1 in another place than the GPU's own copies find it.
@@ -315,6 +330,18 @@ impl Accelerator for StandIn {
 
     fn copier(self: Arc<Self>, _: CopierConfig) -> Result<Box<dyn Copies>, KernelError> {
         Ok(Box::new(StandInCopier::new(self)))
+    }
+
+    fn wait_for(&self, producer: GpuProducer) -> Result<(), CudaError> {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(place) = begun.iter().position(|(number, _)| *number == producer.number()) else {
+            let name = "CUDA_ERROR_INVALID_HANDLE".to_owned();
+            return Err(CudaError { call: "cuEventSynchronize", code: 400, name });
+        };
+        let (_, series) = begun.swap_remove(place);
+        // SAFETY: whoever began it vouches for the words.
+        unsafe { write_words(self, series) };
+        Ok(())
     }
 
     fn flush(&self, _: WritesOrdering) -> Result<(), CudaError> {

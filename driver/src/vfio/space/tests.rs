@@ -14,6 +14,7 @@ struct Fake {
     unmapped: Option<u64>,
     unmap_errno: i32,
     detach_errno: i32,
+    unmap_all_errno: i32,
     access: AtomicU8,
     calls: Mutex<Vec<String>>,
 }
@@ -39,7 +40,7 @@ impl Container for Fake {
     }
 
     fn unmap_all(&self) -> io::Result<()> {
-        self.answer("unmap all".to_owned(), 0)
+        self.answer("unmap all".to_owned(), self.unmap_all_errno)
     }
 
     fn detach(&self, _member: &File) -> io::Result<()> {
@@ -145,4 +146,20 @@ fn a_dma_buf_is_refused_where_the_kernel_takes_none() {
     assert_eq!(map(0), Err(MapError::NoDmaBuf { range: range(0x1000) }));
     assert_eq!(map(512), Err(MapError::Misaligned { range: range(0x1000), page_size: 4096 }));
     assert!(space.container.calls.lock().unwrap().is_empty(), "its mapping was not tried instead");
+}
+
+/// A device that the kernel took away was alone in its group, and the group in its container.
+#[test]
+fn a_group_that_has_gone_by_itself_leaves_nothing_mapped() {
+    let gone = Fake {
+        detach_errno: libc::ENODEV,
+        unmap_all_errno: libc::EINVAL,
+        unmap_errno: libc::EINVAL,
+        ..Fake::default()
+    };
+    let space = space(gone, 1);
+    map(&space, 0x1000).unwrap();
+    space.detach(&tempfile::tempfile().unwrap());
+    space.unmap(range(0x1000)).unwrap();
+    assert!(matches!(map(&space, 0x1000), Err(MapError::Detached { .. })));
 }

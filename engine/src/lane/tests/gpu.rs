@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use tentpeg_driver::dma::{AcceleratorMemory, Access, Translation};
 use tentpeg_driver::gpu::{
-    CallerGpuMemory, GpuMemoryError, GpuPath, GpuPaths, Obstacle, PlaceError, StandIn, StandInMemory,
+    CallerGpuMemory, GpuMemoryError, GpuPath, GpuPaths, Obstacle, PlaceError, StandIn, StandInMemory, WordSeries,
 };
 
 use super::*;
 use crate::{
     DeviceSource, GpuOptions, GpuSeries, GpuWordsError, MemoryError, MemoryPath, OpenError, OpenOptions, RequestError,
-    UnalignedReads, WrongWords,
+    SubmitAfterError, UnalignedReads, WrongWords,
 };
 use TransferState::{Canceled, Completed, Invalid};
 
@@ -97,6 +97,38 @@ impl Known for StandIn {
 
 fn gpu_launches(bench: &Bench) -> u64 {
     bench.engine.gpu().unwrap().launches()
+}
+
+/// A device reads what is there when its command comes: what a kernel is still to write has to be waited for.
+#[test]
+fn requests_go_out_after_the_work_that_they_read() {
+    let (mut bench, gpu) = open("model:size=1MiB", 16, 64 << 10);
+    let mut words = bench.engine.gpu_words(&bench.memory).unwrap();
+    words.fill([series(0, 1), series(1, 2)]).unwrap();
+    let GpuSeries { words: count, first, step, .. } = series(0, 7);
+    let work = WordSeries { address: bench.memory.address(), words: count, first, step };
+    // SAFETY: nobody else uses the first block until it is waited for.
+    let producer = unsafe { gpu.begin_work(work) };
+    let batch = bench.submit(&[bench.write(0, 0, BLOCK)]);
+    bench.run();
+    let after = bench.engine.allocate_batch(1).unwrap();
+    bench.engine.submit_after(producer, &after, &[bench.write(0, BLOCK, BLOCK)]).unwrap();
+    bench.run();
+    assert_eq!((states(&batch), states(&after)), (vec![Completed], vec![Completed]));
+    let batch = bench.submit(&[bench.read(4 * BLOCK, 0, 2 * BLOCK)]);
+    bench.run();
+    assert_eq!(states(&batch), [Completed]);
+    let there = |seed| GpuSeries { offset: 5 * BLOCK, ..series(0, seed) };
+    assert_eq!(words.check([there(7)]).unwrap(), None);
+    let before = words.check([GpuSeries { offset: 4 * BLOCK, ..series(0, 1) }]).unwrap();
+    assert_eq!(before, None, "the control: the first did not wait");
+    let refused = bench.engine.submit_after(producer, &after, &[]);
+    assert!(matches!(refused, Err(SubmitAfterError::Producer(_))), "{refused:?}");
+    bench.close();
+    let bench = Bench::open("model:size=1MiB", 4, 4096);
+    let batch = bench.engine.allocate_batch(1).unwrap();
+    assert_eq!(bench.engine.submit_after(producer, &batch, &[]), Err(SubmitAfterError::NoGpu));
+    bench.close();
 }
 
 #[test]

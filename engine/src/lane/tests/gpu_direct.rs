@@ -1,6 +1,7 @@
 //! GPU memory that devices reach by themselves: a stand-in's, by files in the place of BAR1.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tentpeg_driver::dma::{AcceleratorMemory, Access};
 use tentpeg_driver::gpu::{
@@ -10,8 +11,8 @@ use tentpeg_driver::gpu::{
 use super::*;
 use crate::label::{NewLabel, NewSegment};
 use crate::{
-    DeviceSource, GpuOptions, GpuProof, GpuSeries, MemoryError, MemoryPath, OpenOptions, ProofError, Proving,
-    administration::Administration,
+    BatchOptions, DeviceSource, GpuOptions, GpuProof, GpuSeries, MemoryError, MemoryPath, OpenOptions, ProofError,
+    Proving, administration::Administration,
 };
 use TransferState::{Canceled, Completed, Failed};
 
@@ -321,4 +322,39 @@ fn lanes_with_threads_prove_and_flush_as_well() {
     // Three spots, one read into each.
     assert_eq!(engine.counters().gpu_flushes, 3);
     engine.close().unwrap();
+}
+
+/// The lane that proves a way ends others' tasks meanwhile, and their notifiers may want memory.
+#[test]
+fn a_notifier_has_host_memory_while_a_way_is_proved() {
+    let folder = tempfile::tempdir().unwrap();
+    let uri = labelled(folder.path());
+    let gpu = StandIn::with_ways(64 << 20, ORDERED);
+    let options = GpuOptions { paths: GpuPaths::DMA_BUF_MMAP, proving: Proving::Required, ..GpuOptions::new(gpu as _) };
+    let config = EngineConfig { gpu: Some(options), ..EngineConfig::default() };
+    let options = OpenOptions { config, lanes: LaneMode::CallerDriven, ..OpenOptions::default() };
+    let (engine, lane) = Engine::open_devices([uri.as_str()], options).unwrap();
+    let (engine, mut lane) = (Arc::new(engine), lane.unwrap());
+    let memory = engine.allocate_memory(BLOCK as usize).unwrap();
+    let (weak, had) = (Arc::downgrade(&engine), Arc::<AtomicBool>::default());
+    let notified = Arc::clone(&had);
+    let notifier = move |_| {
+        let engine = weak.upgrade().unwrap();
+        notified.store(engine.allocate_memory(BLOCK as usize).is_ok(), Ordering::Relaxed);
+    };
+    let options = BatchOptions { notifier: Some(Box::new(notifier)), ..BatchOptions::with_capacity(1) };
+    let batch = engine.allocate_batch_with(options).unwrap();
+    let request = Request {
+        opcode: OpCode::Read,
+        source: memory.address(),
+        target_id: SegmentId(1),
+        target_offset: 0,
+        length: BLOCK,
+    };
+    engine.submit(&batch, &[request]).unwrap();
+    let proved = engine.allocate_gpu_memory_with(64 << 10, &mut lane).unwrap();
+    assert_eq!(proved.proof(), Some(&GpuProof::Proved { devices: 1 }));
+    assert!(had.load(Ordering::Relaxed));
+    drop((batch, memory, proved));
+    Arc::into_inner(engine).unwrap().close_with(lane).unwrap();
 }
