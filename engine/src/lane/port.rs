@@ -380,27 +380,21 @@ impl Port {
     }
 
     /// Plans up to `most` commands of a batch's tasks, and puts it back into the round where it has more.
+    // Never: what `plan_round` holds would be in its loop's way, at 20 instructions a command.
+    #[inline(never)]
     fn plan_batch(&mut self, place: u32, most: usize) -> usize {
         let Some(tail) = self.entry(place).map(|entry| entry.batch.tail()) else { return 0 };
         let mut planned = 0;
         while planned < most {
+            let canceled = self.entry(place).is_some_and(|entry| entry.batch.is_canceled());
+            let end = if canceled { self.pass_canceled(place, tail) } else { tail };
             let Self { pair, active, extents, counters, ground, recorder, watch, .. } = self;
             let Some(Some(entry)) = active.get_mut(place as usize) else { return planned };
-            let canceled = entry.batch.is_canceled();
-            let Active { batch, cursor, share, in_flight, .. } = entry;
-            let (mut tasks, mut canceled_tasks) = (batch.walk(), Ends::default());
-            let (mut alike, mut passed) = (Issued::default(), false);
-            while cursor.task < tail && planned < most && pair.free_slots() > 0 {
-                if canceled
-                    && cursor.planned == 0
-                    && share.is_none()
-                    && cancel(batch, ground.lane, cursor.task, &mut canceled_tasks)
-                {
-                    cursor.task += 1;
-                    passed = true;
-                    continue;
-                }
-                let Some(step) = planning::next_command(&mut tasks, *cursor, tail, false, ground, extents) else {
+            let Active { batch, cursor, in_flight, .. } = entry;
+            let mut tasks = batch.walk();
+            let mut alike = Issued::default();
+            while cursor.task < end && planned < most && pair.free_slots() > 0 {
+                let Some(step) = planning::next_command(&mut tasks, *cursor, end, false, ground, extents) else {
                     break;
                 };
                 if step.next.planned != 0
@@ -423,13 +417,11 @@ impl Port {
                 planned += 1;
             }
             alike.end(in_flight, counters, recorder);
-            batch.count_ended(ground.lane, canceled_tasks);
-            if passed {
-                // One of those that were canceled may have waited for a staging buffer.
-                self.staging.leave_line(batch.priority(), place);
-            }
             if cursor.task >= tail || planned >= most || pair.free_slots() == 0 {
                 break;
+            }
+            if cursor.task >= end {
+                continue;
             }
             // A task that is no transfer of this lane.
             match self.plan_other(place) {
@@ -446,6 +438,27 @@ impl Port {
             leave_if_done(active, ground.lane, place, free_places);
         }
         planned
+    }
+
+    /// Goes past the tasks at a canceled batch's cursor of which nothing was issued, and ends them, as far as they are this
+    /// lane's. Where planning has to stop: behind the one at the cursor then, which others or this lane have begun.
+    #[cold]
+    fn pass_canceled(&mut self, place: u32, tail: u32) -> u32 {
+        let Self { active, ground, staging, .. } = self;
+        let Some(Some(entry)) = active.get_mut(place as usize) else { return tail };
+        let Active { batch, cursor, share, .. } = entry;
+        let mut ends = Ends::default();
+        while cursor.task < tail
+            && cursor.planned == 0
+            && share.is_none()
+            && cancel(batch, ground.lane, cursor.task, &mut ends)
+        {
+            // It may have waited for a staging buffer.
+            staging.leave_line(batch.priority(), place);
+            cursor.task += 1;
+        }
+        batch.count_ended(ground.lane, ends);
+        tail.min(cursor.task + 1)
     }
 
     /// Issues again, alone, the part of a task whose command has failed with others, or was interrupted. How many
