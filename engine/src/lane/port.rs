@@ -383,7 +383,7 @@ impl Port {
     fn plan_batch(&mut self, place: u32, most: usize) -> usize {
         let Some(tail) = self.entry(place).map(|entry| entry.batch.tail()) else { return 0 };
         let mut planned = 0;
-        while planned < most {
+        loop {
             let Self { pair, active, extents, counters, ground, recorder, watch, staging, .. } = self;
             let Some(Some(entry)) = active.get_mut(place as usize) else { return planned };
             let canceled = entry.batch.is_canceled();
