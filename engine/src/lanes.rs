@@ -74,6 +74,10 @@ mod tests {
         let set: LaneSet = [63, 0, 7, 7].into_iter().collect();
         assert_eq!(set.iter().collect::<Vec<_>>(), [0, 7, 63]);
         assert_eq!((set.count(), set.contains(7), set.contains(8)), (3, true, false));
+        assert_eq!([64, 71, 127, 255].map(|lane| LaneSet::first(MAX_DEVICES).contains(lane)), [false; 4]);
+        let mut one = LaneSet::default();
+        one.insert(9);
+        assert_eq!(one, LaneSet::one(9));
         assert_eq!(LaneSet::from_bits(set.bits()), set);
         assert_eq!(LaneSet::default().iter().next(), None);
         assert_eq!((LaneSet::first(0).count(), LaneSet::first(3).bits(), LaneSet::first(64).count()), (0, 7, 64));

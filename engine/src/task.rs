@@ -11,6 +11,7 @@
 mod countdown;
 mod list;
 
+use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tentpeg_driver::dma::Iova;
@@ -136,8 +137,8 @@ impl Head {
     }
 }
 
-impl std::fmt::Debug for Head {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Head {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "kind {} {:?} of segment {} on lane {}", self.kind(), self.durability(), self.segment(), self.lane())
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use tentpeg_driver::dma::Iova;
+use tentpeg_driver::spec::status::StatusCode;
 
 use super::*;
 use crate::segment::Durability;
@@ -62,6 +63,39 @@ fn a_task_that_does_not_exist_is_said_to_be_so() {
     append(&batch, &[VALID]).unwrap();
     assert_eq!(batch.nvme_status(1), Err(NoSuchTask { task: 1, tasks: 1 }));
     assert_eq!(batch.refusal(u32::MAX), Err(NoSuchTask { task: u32::MAX, tasks: 1 }));
+}
+
+#[test]
+fn each_live_batch_has_a_name_of_its_own() {
+    let (one, two) = (batch(), batch());
+    assert_ne!(one.name(), two.name());
+    assert_eq!(one.name(), one.clone().name());
+}
+
+#[test]
+fn a_failure_has_its_reason() {
+    let batch = batch();
+    append(&batch, &[VALID, VALID, VALID, VALID, VALID]).unwrap();
+    let status = StatusCode::WRITE_FAULT.status();
+    let outcomes = [status.into(), Outcome::LOST, Outcome::NO_LANE, Outcome::CANCELED];
+    for (task, outcome) in (0..).zip(outcomes) {
+        batch.shared.task(task).unwrap().give_up(outcome);
+    }
+    let failures: Vec<_> = (0..5).map(|task| batch.failure(task).unwrap()).collect();
+    use FailureReason::{Lost, NoLane, Status};
+    assert_eq!(failures, [Some(Status(status)), Some(Lost), Some(NoLane), None, None]);
+}
+
+/// Whoever waits for all of it is not woken for each.
+#[test]
+fn an_end_that_is_not_the_last_is_not_announced() {
+    let batch = batch();
+    append(&batch, &[VALID, VALID]).unwrap();
+    let seen = batch.shared.progress.now();
+    end(&batch, 1);
+    assert_eq!(batch.shared.progress.now(), seen);
+    end(&batch, 0);
+    assert_ne!(batch.shared.progress.now(), seen);
 }
 
 #[test]

@@ -144,3 +144,67 @@ impl Bell {
 
 #[cfg(test)]
 mod loom_tests;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn an_alarm_is_heard_once() {
+        let alarm = Alarm::new().unwrap();
+        assert!(!alarm.take());
+        alarm.sound();
+        alarm.sound();
+        assert!(alarm.take());
+        assert!(!alarm.take());
+    }
+
+    #[test]
+    fn only_a_lane_that_sleeps_is_woken_and_one_that_is_gone_sees_to_nothing() {
+        let alarm = Alarm::new().unwrap();
+        let bell = Bell::new(Some(Arc::clone(&alarm)));
+        assert!(bell.ring() && !alarm.take());
+        bell.lie_down();
+        assert!(bell.ring() && alarm.take());
+        bell.get_up();
+        assert!(bell.ring() && !alarm.take());
+        bell.leave();
+        assert!(!bell.ring() && !alarm.take());
+    }
+
+    /// What loom runs, with the word that lanes have: a processor that lets loads pass stores shows it.
+    #[test]
+    fn a_lane_and_who_gives_it_something_do_not_miss_each_other() {
+        const ROUNDS: u32 = 50_000;
+        let rounds: Vec<_> =
+            (0..ROUNDS).map(|_| (Attendance::<AtomicU8>::default(), AtomicU32::new(0), AtomicU32::new(0))).collect();
+        // Both are in one round at a time.
+        let meet = |met: &AtomicU32| {
+            met.fetch_add(1, Ordering::AcqRel);
+            while met.load(Ordering::Acquire) < 2 {
+                std::hint::spin_loop();
+            }
+        };
+        let (seen_by_lane, seen_by_giver) = thread::scope(|scope| {
+            let lane = scope.spawn(|| {
+                let seen = rounds.iter().map(|(attendance, given, met)| {
+                    meet(met);
+                    attendance.say(ASLEEP);
+                    given.load(Ordering::Relaxed) != 0
+                });
+                seen.collect::<Vec<_>>()
+            });
+            let giver = rounds.iter().map(|(attendance, given, met)| {
+                meet(met);
+                given.store(1, Ordering::Relaxed);
+                attendance.ask() == ASLEEP
+            });
+            let giver = giver.collect::<Vec<_>>();
+            (lane.join().unwrap(), giver)
+        });
+        assert_eq!(seen_by_lane.iter().zip(&seen_by_giver).position(|seen| seen == (&false, &false)), None);
+    }
+}

@@ -178,17 +178,19 @@ mod tests {
         begun: u32,
         done: Arc<AtomicU32>,
         fails_from: u32,
+        /// The GPU does not work any more.
+        is_lost: bool,
         tickets: Vec<Ticket>,
+    }
+
+    fn failure() -> CudaError {
+        CudaError { call: "cuLaunchKernel", code: 719, name: "FAILED".to_owned() }
     }
 
     impl Copies for Slow {
         unsafe fn begin(&mut self, _: &[MemoryCopy]) -> Result<Ticket, CopyError> {
             if self.begun >= self.fails_from {
-                return Err(CopyError::Cuda(CudaError {
-                    call: "cuLaunchKernel",
-                    code: 719,
-                    name: "FAILED".to_owned(),
-                }));
+                return Err(CopyError::Cuda(failure()));
             }
             self.begun += 1;
             // SAFETY: nothing is copied.
@@ -211,7 +213,7 @@ mod tests {
         }
 
         fn check(&self) -> Result<(), CudaError> {
-            Ok(())
+            if self.is_lost { Err(failure()) } else { Ok(()) }
         }
 
         fn wait(&self, _: Ticket) -> Result<(), CudaError> {
@@ -225,10 +227,14 @@ mod tests {
     }
 
     fn copies(fails_from: u32) -> (GpuCopies, Arc<AtomicU32>) {
+        copies_of(fails_from, false)
+    }
+
+    fn copies_of(fails_from: u32, is_lost: bool) -> (GpuCopies, Arc<AtomicU32>) {
         let inner = StandIn::new(1 << 20).copier(CopierConfig::default()).unwrap();
         let done = Arc::<AtomicU32>::default();
         let mut copies = GpuCopies::default();
-        let slow = Slow { inner, begun: 0, done: Arc::clone(&done), fails_from, tickets: Vec::new() };
+        let slow = Slow { inner, begun: 0, done: Arc::clone(&done), fails_from, is_lost, tickets: Vec::new() };
         copies.open(|| Some(Box::new(slow)));
         (copies, done)
     }
@@ -248,7 +254,9 @@ mod tests {
         assert!(!copies.is_busy() && look(&mut copies).is_none());
         let copy = MemoryCopy::new(8, 16, 0);
         assert!(copies.add(copy, read(1)) && copies.add(copy, read(2)));
+        assert!(copies.is_copying(), "it waits to be begun");
         copies.begin();
+        assert!(copies.is_copying(), "it is made");
         assert!(copies.add(copy, read(3)) && copies.is_busy());
         copies.begin();
         copies.begin();
@@ -268,7 +276,36 @@ mod tests {
         assert_eq!(look(&mut copies), Some((true, vec![4, 5])));
         assert!(!copies.is_busy());
         copies.make_ready(read(4));
+        assert!(!copies.is_copying(), "a write that is ready waits for a slot");
         assert!(copies.is_busy() && copies.take_ready().is_some() && !copies.is_busy());
+    }
+
+    #[test]
+    fn a_gpu_that_does_nothing_is_asked_whether_it_works() {
+        for (is_lost, told) in [(true, Some((false, vec![1]))), (false, None)] {
+            let (mut copies, _) = copies_of(u32::MAX, is_lost);
+            assert!(copies.add(MemoryCopy::new(8, 16, 0), read(1)));
+            copies.begin();
+            for looks in 0..PATIENCE {
+                assert_eq!(look(&mut copies), None, "look {looks}");
+            }
+            assert_eq!(look(&mut copies), told);
+        }
+    }
+
+    #[test]
+    fn what_is_settled_is_copied_no_more_and_told_to_nobody() {
+        let (mut copies, done) = copies(u32::MAX);
+        let copy = MemoryCopy::new(8, 16, 0);
+        assert!(copies.add(copy, read(1)));
+        copies.begin();
+        assert!(copies.add(copy, read(2)));
+        copies.make_ready(read(3));
+        copies.settle();
+        assert_eq!(done.load(Ordering::Relaxed), 1, "what was begun is waited for, and nothing more is begun");
+        assert!(!copies.is_busy() && copies.take_ready().is_none());
+        copies.begin();
+        assert_eq!(look(&mut copies), None);
     }
 
     #[test]

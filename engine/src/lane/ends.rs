@@ -271,3 +271,6 @@ pub(crate) fn give_up_inbox(inbox: &Inbox, lane: u8, bell: &Bell) {
         fence(Ordering::SeqCst);
     }
 }
+
+#[cfg(test)]
+mod tests;

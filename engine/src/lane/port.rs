@@ -385,7 +385,7 @@ impl Port {
     fn plan_batch(&mut self, place: u32, most: usize) -> usize {
         let Some(tail) = self.entry(place).map(|entry| entry.batch.tail()) else { return 0 };
         let mut planned = 0;
-        while planned < most {
+        loop {
             let canceled = self.entry(place).is_some_and(|entry| entry.batch.is_canceled());
             let end = if canceled { self.pass_canceled(place, tail) } else { tail };
             let Self { pair, active, extents, counters, ground, recorder, watch, .. } = self;

@@ -111,6 +111,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_cleared_is_forgotten() {
+        let mut rounds = Rounds::default();
+        Priority::ALL.into_iter().for_each(|priority| rounds.push(priority, 1));
+        rounds.planned(High, 100);
+        rounds.clear();
+        assert!(rounds.are_of_one_priority());
+        assert_eq!([High, Medium, Low].map(|priority| rounds.len(priority)), [0; 3]);
+        rounds.push(Low, 1);
+        assert_eq!(rounds.allowance(High, 10, |_| 0), 10, "nothing is owed");
+    }
+
+    #[test]
     fn of_lower_priorities_only_so_many_are_in_flight() {
         let rounds = Rounds::default();
         let allowance = |priority, in_flight| rounds.allowance(priority, 255, |_| in_flight);
@@ -134,6 +146,8 @@ mod tests {
         assert_eq!(rounds.allowance(High, 10, |_| 0), 9);
         rounds.planned(High, usize::from(u16::MAX));
         assert_eq!(rounds.allowance(High, 255, |_| 0), 223, "no more than may be in flight");
+        rounds.planned(Low, 31);
+        assert_eq!(rounds.allowance(High, 255, |_| 0), 254, "it has paid for each of them");
         assert_eq!(rounds.pop(Low), Some(1));
         rounds.planned(High, 1);
         rounds.push(Low, 1);

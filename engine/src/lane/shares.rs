@@ -2,9 +2,6 @@
 
 use crate::task::Outcome;
 
-/// The most shares that are begun at a time.
-const MOST: usize = 1 << 16;
-
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Share {
     /// The batch's place in the port.
@@ -24,14 +21,14 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Begins a share, which is not planned to its end. `None`: there are too many.
+    /// Begins a share, which is not planned to its end. `None`: there are as many as numbers.
     pub(super) fn begin(&mut self, place: u32, task: u32) -> Option<u16> {
         let share = Some(Share { place, task, open: 1, outcome: Outcome::SUCCESS });
         if let Some(number) = self.free.pop() {
             *self.shares.get_mut(usize::from(number))? = share;
             return Some(number);
         }
-        let number = u16::try_from(self.shares.len()).ok().filter(|number| usize::from(*number) < MOST)?;
+        let number = u16::try_from(self.shares.len()).ok()?;
         self.shares.push(share);
         Some(number)
     }
@@ -94,6 +91,7 @@ mod tests {
 
     #[test]
     fn there_is_a_limit_to_shares() {
+        const MOST: usize = 1 << 16;
         let mut shares = Shares::default();
         let numbers: std::collections::HashSet<_> =
             (0..MOST as u32).map(|task| shares.begin(0, task).unwrap()).collect();

@@ -225,7 +225,7 @@ impl Port {
             self.pair.ring();
         }
         self.copies.begin();
-        done | submitted | self.copies.is_copying()
+        done || submitted || self.copies.is_copying()
     }
 
     /// Writes the list of a deallocation, and puts its memory among the extents.
@@ -524,3 +524,6 @@ fn cares(operation: Operation, durability: Durability, ground: &Ground) -> Flags
         Durability::Fua | Durability::Flush => Flags::WAITS,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,10 @@
 //! Engines on a stepped model: everything in one thread, turn by turn.
 
+mod asleep;
 mod data;
 mod departure;
 mod failures;
+mod flushes;
 mod gpu;
 mod gpu_direct;
 mod in_place;
@@ -12,8 +14,10 @@ mod priorities;
 mod recovery;
 mod segments;
 mod sleep;
+mod special;
 mod staging;
 mod statistics;
+mod turns;
 mod unregister;
 
 use std::path::Path;

@@ -65,9 +65,7 @@ impl Withdrawal {
     pub(crate) fn is_over(&self) -> bool {
         let mut pending = lock(&self.pending);
         pending.retain_mut(|Pending { batch, next, tail }| {
-            while *next < *tail && !self.uses(batch, *next) {
-                *next += 1;
-            }
+            *next = (*next..*tail).find(|index| self.uses(batch, *index)).unwrap_or(*tail);
             next < tail
         });
         pending.is_empty()
@@ -186,4 +184,82 @@ fn look_through(active: &Active, lane: u8, question: &Withdrawal) -> Option<Pend
     }
     batch.count_ended(lane, ends);
     first.map(|next| Pending { batch: Arc::clone(batch), next, tail })
+}
+
+#[cfg(test)]
+mod tests {
+    use tentpeg_driver::dma::Iova;
+
+    use super::*;
+    use crate::OpCode;
+    use crate::lanes::LaneSet;
+    use crate::segment::Durability;
+    use crate::task::{Head, Operation, Spread, Transfer};
+
+    /// Of memory of a page whose address is one thing and whose IOVA is another.
+    fn question(iovas: Option<IovaRange>) -> Withdrawal {
+        let (pending, unanswered) = (Mutex::default(), AtomicUsize::new(1));
+        Withdrawal { iovas, addresses: (0x9000, 0x1000), gives_up: false, pending, unanswered }
+    }
+
+    fn transfer(memory: u64) -> Work {
+        let head = Head::transfer(OpCode::Read, Durability::None, 0, 0);
+        Work::Transfer(Transfer { head, slba: 0, iova: Iova::new(memory).unwrap(), length: 16 })
+    }
+
+    fn spread(operation: Operation, memory: u64) -> Work {
+        let head = Head::spread(operation, Durability::None, 0);
+        Work::Spread(Spread { head, lanes: LaneSet::one(0), offset: 0, memory, length: 16 })
+    }
+
+    #[test]
+    fn a_task_names_memory_by_its_iova_or_where_it_is_staged_by_its_address() {
+        use Operation::{Flush, Read, StagedRead, StagedWrite, Write};
+        let question = question(IovaRange::new(Iova::new(0x2_0000).unwrap(), 0x1000));
+        let is_named = |work: Work| {
+            let task = Task::default();
+            task.prepare(work);
+            question.is_named_by(&task)
+        };
+        for (memory, by_iova, by_address) in [
+            (0x1_FFFF, false, false),
+            (0x2_0000, true, false),
+            (0x2_0FFF, true, false),
+            (0x2_1000, false, false),
+            (0x8FFF, false, false),
+            (0x9000, false, true),
+            (0x9FFF, false, true),
+            (0xA000, false, false),
+        ] {
+            assert_eq!(is_named(transfer(memory)), by_iova, "{memory:#x}");
+            assert_eq!([Read, Write].map(|operation| is_named(spread(operation, memory))), [by_iova; 2]);
+            let staged = [StagedRead, StagedWrite].map(|operation| is_named(spread(operation, memory)));
+            assert_eq!(staged, [by_address; 2], "{memory:#x}");
+        }
+        assert!(!is_named(spread(Flush, 0)) && !is_named(Work::Nothing));
+    }
+
+    #[test]
+    fn what_no_device_reaches_has_no_iova_that_a_task_could_name() {
+        let task = Task::default();
+        for work in [transfer(0x9000), spread(Operation::Read, 0x9000), spread(Operation::Flush, 0)] {
+            task.prepare(work);
+            assert!(!question(None).is_named_by(&task));
+        }
+        task.prepare(spread(Operation::StagedRead, 0x9000));
+        assert!(question(None).is_named_by(&task));
+    }
+
+    #[test]
+    fn a_port_is_asked_until_it_has_taken_the_question() {
+        let (inquiries, question) = (Inquiries::open(), Arc::new(question(None)));
+        assert!(!inquiries.is_asked());
+        inquiries.ask(&question);
+        assert!(inquiries.is_asked() && !question.is_answered());
+        assert_eq!(inquiries.take().len(), 1);
+        assert!(!inquiries.is_asked());
+        inquiries.close();
+        inquiries.ask(&question);
+        assert!(question.is_answered(), "a port that is no more has no such task");
+    }
 }

@@ -30,6 +30,14 @@ fn what_is_not_there_and_what_is_not_allowed_are_two_things() {
 fn this_machine_has_no_such_processor_and_no_device_without_a_node_is_near_any() {
     assert!(matches!(require(&[MAX + 7]), Err(LaneError::NoCpu { cpu, .. }) if cpu == MAX + 7));
     assert_eq!(near(&[("model".to_owned(), None)]).unwrap(), None);
+    let nowhere = near(&[("model".to_owned(), Some(u32::MAX))]);
+    assert!(matches!(nowhere, Err(LaneError::Kernel(_))), "the machine has no such node");
+}
+
+#[test]
+fn what_the_call_cannot_name_is_left_out() {
+    let set = CpuList(vec![0, MAX - 1, MAX, usize::MAX]).set();
+    assert_eq!(CpuList::of(&set), CpuList(vec![0, MAX - 1]));
 }
 
 #[test]

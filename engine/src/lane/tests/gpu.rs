@@ -338,6 +338,28 @@ fn what_devices_do_not_reach_is_staged_by_copies_of_the_gpu() {
     }
 }
 
+/// No interrupt tells of a copy, so a lane that has one under way, or has just seen one end, does not sleep.
+#[test]
+fn a_turn_that_has_copies_is_a_busy_one() {
+    let (mut bench, _gpu) = open_staged("model:size=1MiB", 16, 64 * BLOCK as usize, GpuPaths::STAGED);
+    for opcode in [OpCode::Write, OpCode::Read] {
+        let batch = bench.submit(&[bench.request(opcode, 0, 0, 64 * BLOCK)]);
+        assert!(bench.lane.turn());
+        let mut looks = 0;
+        while !batch.overall().is_finished() {
+            let port = &mut bench.lane.ports[0];
+            if port.copies.is_busy() {
+                assert!(port.turn_copies());
+                looks += 1;
+            }
+            bench.lane.turn();
+        }
+        assert!(looks > 0);
+        assert_eq!(states(&batch), [Completed]);
+    }
+    bench.close();
+}
+
 #[test]
 fn staged_memory_of_a_gpu_may_be_on_any_byte_and_so_may_what_is_read() {
     let (mut bench, gpu) = open_staged("model:size=1MiB", 16, 4096, GpuPaths::STAGED);

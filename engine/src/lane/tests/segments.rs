@@ -15,17 +15,17 @@ use TransferState::{Canceled, Completed, Failed, Pending};
 const BLOCK: u64 = 4096;
 
 /// Stepped models that the test keeps, and an engine over them.
-struct Rig {
-    bench: Bench,
+pub(super) struct Rig {
+    pub(super) bench: Bench,
     models: Vec<Model>,
 }
 
 /// 64 blocks, four a command.
-fn small() -> ModelConfig {
+pub(super) fn small() -> ModelConfig {
     ModelConfig { size: 64 * BLOCK, mdts: 2, ..ModelConfig::default() }
 }
 
-fn cached() -> ModelConfig {
+pub(super) fn cached() -> ModelConfig {
     ModelConfig { cache_simulation: Some(CacheConfig { blocks: 1000, write_back: None }), ..small() }
 }
 
@@ -37,17 +37,17 @@ fn watchful() -> EngineConfig {
     config
 }
 
-fn member(device: usize, extents: &[(u64, u64)]) -> MemberLayout {
+pub(super) fn member(device: usize, extents: &[(u64, u64)]) -> MemberLayout {
     let extents = extents.iter().map(|(slba, blocks)| BlockExtent::new(*slba, *blocks).unwrap());
     MemberLayout { device, extents: extents.collect() }
 }
 
-fn layout(name: &str, durability: Durability, members: Vec<MemberLayout>) -> SegmentLayout {
+pub(super) fn layout(name: &str, durability: Durability, members: Vec<MemberLayout>) -> SegmentLayout {
     SegmentLayout { durability, members, chunk: 2 * BLOCK, ..SegmentLayout::whole(name, 0, 0) }
 }
 
 /// One segment on device 0, one on device 1, and a stripe of three, two blocks a chunk, 48 blocks.
-fn three(durability: Durability) -> Vec<SegmentLayout> {
+pub(super) fn three(durability: Durability) -> Vec<SegmentLayout> {
     vec![
         layout("first", durability, vec![member(0, &[(0, 16)])]),
         layout("second", durability, vec![member(1, &[(40, 4), (8, 12)])]),
@@ -62,7 +62,7 @@ fn three(durability: Durability) -> Vec<SegmentLayout> {
 const STRIPE: SegmentId = SegmentId(3);
 
 impl Rig {
-    fn new(configs: &[ModelConfig], layouts: Vec<SegmentLayout>) -> Self {
+    pub(super) fn new(configs: &[ModelConfig], layouts: Vec<SegmentLayout>) -> Self {
         let iommu = SoftwareIommu::new();
         let models: Vec<_> =
             configs.iter().map(|config| Model::new(config.clone(), Drive::Stepped, &iommu).unwrap()).collect();
@@ -80,11 +80,11 @@ impl Rig {
     }
 
     /// Has a batch run to its end.
-    fn finish(&mut self, batch: &Batch) {
+    pub(super) fn finish(&mut self, batch: &Batch) {
         run_until(&mut self.bench.lane, |_| batch.overall().is_finished());
     }
 
-    fn transfer(
+    pub(super) fn transfer(
         &mut self,
         segment: SegmentId,
         opcode: OpCode,
@@ -98,19 +98,19 @@ impl Rig {
         states(&batch)
     }
 
-    fn flush(&mut self, segment: SegmentId) -> TransferState {
+    pub(super) fn flush(&mut self, segment: SegmentId) -> TransferState {
         let batch = self.bench.engine.allocate_batch(1).unwrap();
         self.bench.engine.submit_flush(&batch, segment).unwrap();
         self.finish(&batch);
         states(&batch)[0]
     }
 
-    fn fault(&self, device: usize, opcode: NvmOpcode, when: When, action: Action) {
+    pub(super) fn fault(&self, device: usize, opcode: NvmOpcode, when: When, action: Action) {
         let opcode = Some(opcode.raw());
         self.models[device].faults().add(Rule { queue: CommandQueue::Io, opcode, when, action });
     }
 
-    fn lose_power(&self) {
+    pub(super) fn lose_power(&self) {
         for model in &self.models {
             model.power_cut(Survivors::Nothing).unwrap();
         }

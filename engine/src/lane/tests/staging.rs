@@ -1,5 +1,7 @@
 //! Bytes that go through staging buffers.
 
+use std::sync::Arc;
+
 use tentpeg_driver::model::faults::{Action, CommandQueue, Rule, When};
 use tentpeg_driver::model::{CacheConfig, ModelConfig, Survivors};
 use tentpeg_driver::spec::status::StatusCode;
@@ -158,6 +160,25 @@ fn an_exhausted_pool_starves_nobody() {
     // Those of a priority go side by side, and none waits for the end of a higher one.
     assert!(first_ends.iter().all(|first| *first < last_end * 9 / 10), "{first_ends:?} of {last_end} turns");
     assert!((u64::from(BUFFERS) / 2..=u64::from(BUFFERS) + 10).contains(&most), "{most} commands in flight");
+    rig.close();
+}
+
+/// A write whose bytes cannot be had writes nothing, and gives its buffer back.
+#[test]
+fn what_cannot_be_copied_is_not_written() {
+    let own = Own::new(1 << 20);
+    let mut rig = Rig::new(16, model());
+    rig.unreached(&own, 0, 1 << 20);
+    let batch = rig.bench.submit(&[request(OpCode::Write, own.address(), 0, BLOCK)]);
+    let registered = &rig.bench.lane.ports[0].registered;
+    let kept = registered.load_full();
+    registered.store(Arc::default());
+    rig.bench.run();
+    assert_eq!(states(&batch), [TransferState::Failed]);
+    let counters = rig.bench.engine.counters();
+    assert_eq!((counters.commands, counters.staged_writes), (0, 0));
+    rig.bench.lane.ports[0].registered.store(kept);
+    assert_eq!(rig.run(&[request(OpCode::Write, own.address(), 0, BLOCK)]), [Completed]);
     rig.close();
 }
 

@@ -127,6 +127,29 @@ fn a_stripe_is_one_segment_on_several_devices() {
     bench.engine.close_with(bench.lane).unwrap();
 }
 
+#[test]
+fn a_request_of_several_commands_is_one_request() {
+    let mut devices = Devices::new(LaneMode::CallerDriven, EngineConfig::default());
+    let members = [0, 1].map(|device| {
+        devices.open("model:size=1MiB,mdts=1").unwrap();
+        MemberLayout { device, extents: vec![BlockExtent::new(0, 256).unwrap()] }
+    });
+    let layout = SegmentLayout { members: members.into(), chunk: 4096, ..SegmentLayout::whole("striped", 0, 256) };
+    let (engine, lane) = devices.start(vec![layout]).unwrap();
+    let memory = engine.allocate_memory(8 * BLOCK as usize).unwrap();
+    let mut bench = Bench { engine, lane: lane.unwrap(), memory };
+    // Two commands of each device, and one of them twice.
+    let status = StatusCode::NAMESPACE_NOT_READY.status();
+    let action = Action::Status { status, execute: false };
+    let rule = Rule { queue: CommandQueue::Io, opcode: None, when: When::Nth(1), action };
+    bench.engine.device(0).unwrap().faults().unwrap().add(rule);
+    bench.submit(&[bench.write(0, 0, 8 * BLOCK)]);
+    bench.run();
+    let statistics = check(&bench.engine);
+    assert_eq!(counts(&statistics.segments[0].flows), [(Path::DirectWrite, 1, 5, 10 * BLOCK, 5)]);
+    bench.engine.close_with(bench.lane).unwrap();
+}
+
 /// A subscriber that keeps what it is told.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<(Level, String, String)>>>);
@@ -219,4 +242,26 @@ fn what_is_slow_tells_how_often_it_was_asked_for() {
     assert_eq!(told, [(0, status), (1, StatusCode::SUCCESS.status())]);
     let Bench { engine, lane, memory: _memory } = bench;
     engine.close_with(lane).unwrap();
+}
+
+/// Each of its own batch; a Flush that no request asked for is nobody's.
+#[test]
+fn what_is_slow_is_told_of_its_request() {
+    let config = EngineConfig { slow_request: Some(Duration::ZERO), ..EngineConfig::default() };
+    let mut devices = Devices::new(LaneMode::CallerDriven, config);
+    let device = devices.open("model:size=1MiB").unwrap();
+    let layout = SegmentLayout { durability: Durability::Flush, ..SegmentLayout::whole("whole", device, 256) };
+    let (engine, lane) = devices.start(vec![layout]).unwrap();
+    let memory = engine.allocate_memory(16 * BLOCK as usize).unwrap();
+    let mut bench = Bench { engine, lane: lane.unwrap(), memory };
+    let _batches = [1, 2, 3].map(|block| bench.submit(&[bench.read(0, 2 * block * BLOCK, BLOCK)]));
+    bench.run();
+    bench.submit(&[bench.write(0, 9 * BLOCK, BLOCK)]);
+    bench.run();
+    assert_eq!(bench.engine.counters().flushes, 1);
+    let device = bench.engine.statistics().devices.remove(0);
+    let told: Vec<_> = device.slowest.iter().map(|slow| (slow.path, slow.offset / BLOCK)).collect();
+    use Path::{DirectRead, DirectWrite};
+    assert_eq!(told, [(DirectRead, 2), (DirectRead, 4), (DirectRead, 6), (DirectWrite, 9)]);
+    bench.close();
 }

@@ -64,6 +64,52 @@ fn a_stripe_read_whole_is_one_command_a_device() {
     }
 }
 
+/// A command that is full at the end of a chunk has no memory of the next one, not even none of it.
+#[test]
+fn a_part_that_is_full_ends_there() {
+    let map = map(2, 1, 8, false);
+    let ground = Ground { lane: 0, nsid: 1, limits: limits(1), volatile: true };
+    let task = task(Operation::Read, 0, map.blocks() * BLOCK, MEMORY);
+    let mut extents = Vec::new();
+    let means = means(Zeroes::Command { most: 7, deallocate: true });
+    let part = next_part(&task, 0, &map, &ground, &means, &mut extents).unwrap();
+    assert_eq!((part.slba, part.blocks, part.next), (100, 16, 24 * BLOCK));
+    let extents: Vec<_> = extents.iter().map(|extent| (extent.iova.get() - MEMORY, extent.len)).collect();
+    assert_eq!(extents, [(0, 8 * BLOCK), (16 * BLOCK, 8 * BLOCK)]);
+}
+
+#[test]
+fn a_part_has_no_more_extents_than_a_command_can_have() {
+    // Pages of one device: one behind the other there, and apart in memory.
+    let map = map(2, 200, 8, true);
+    let ground = Ground { lane: 0, nsid: 1, limits: limits(11), volatile: true };
+    let task = task(Operation::Read, 0, map.blocks() * BLOCK, MEMORY);
+    let mut extents = Vec::new();
+    let means = means(Zeroes::Command { most: 7, deallocate: true });
+    let part = next_part(&task, 0, &map, &ground, &means, &mut extents).unwrap();
+    assert_eq!((extents.len(), part.blocks), (MAX_EXTENTS, 8 * MAX_EXTENTS as u64));
+    let rest = next_part(&task, part.next, &map, &ground, &means, &mut extents).unwrap();
+    assert_eq!((rest.slba, extents.len()), (100 + part.blocks, 600 - MAX_EXTENTS));
+}
+
+#[test]
+fn behind_the_last_byte_there_is_no_part() {
+    let map = map(1, 1, 8, false);
+    let ground = Ground { lane: 0, nsid: 1, limits: limits(5), volatile: true };
+    let means = means(Zeroes::Command { most: 7, deallocate: true });
+    let next = |offset, length, planned| {
+        let task = task(Operation::StagedRead, offset, length, MEMORY);
+        next_part(&task, planned, &map, &ground, &means, &mut Vec::new())
+    };
+    // In the middle of a block, at its end, and where there never was one.
+    for (offset, length) in [(7, 100), (7, BLOCK - 7), (0, 0), (9, 0)] {
+        assert_eq!(next(offset, length, length), None, "{length} bytes at {offset}");
+    }
+    assert_eq!(next(7, 100, 99).unwrap().staged, (106, 1));
+    assert_eq!(next(1, u64::MAX, 0), None);
+    assert_eq!(next(7, 100, u64::MAX), None);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
