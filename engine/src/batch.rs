@@ -277,7 +277,9 @@ impl Batch {
             if status.is_finished() {
                 return Ok(status);
             }
-            if !self.shared.progress.wait(seen, deadline) && Instant::now() >= deadline {
+            self.shared.progress.wait(seen, deadline);
+            // Also where other batches move it on all the time.
+            if Instant::now() >= deadline {
                 let status = self.overall();
                 let left = status.tasks - status.ended;
                 return if left == 0 { Ok(status) } else { Err(WaitError { left, tasks: status.tasks, limit }) };

@@ -184,6 +184,23 @@ fn a_wait_says_how_many_are_left() {
     assert_eq!(batch.status(0).unwrap().state, TransferState::Pending, "they go on");
 }
 
+/// What ends of other batches keeps nobody beyond his limit.
+#[test]
+fn a_wait_ends_while_others_go_on() {
+    let batch = batch();
+    append(&batch, &[VALID]).unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                batch.shared.progress.announce();
+            }
+        });
+        assert_eq!(batch.wait(Duration::from_millis(20)).unwrap_err().left, 1);
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
 #[test]
 fn a_wait_may_be_as_long_as_one_likes() {
     let batch = batch();
