@@ -156,8 +156,7 @@ impl EngineGpu {
         let memory = Arc::clone(accelerator).allocate(len)?;
         let placement = locate(&**accelerator, accelerator.info().ordinal, memory.address(), memory.len())?;
         let range = (memory.address(), memory.len());
-        let rungs = self.rungs(&placement, mapped);
-        let (path, region) = self.open(space, rungs, &memory, Access::all())?;
+        let (path, region) = self.open(space, (&memory, &placement), Access::all(), mapped)?;
         Ok(Memory::of_gpu(range, Access::all(), GpuHome::new(region, memory, (0, path), None)))
     }
 
@@ -176,7 +175,6 @@ impl EngineGpu {
         mapped: u64,
     ) -> Result<Memory, MemoryError> {
         let range = (memory.address(), memory.len());
-        let rungs = self.rungs(&placement, mapped);
         // Devices are given whole pages: of BAR1, or of a mover's table. Copies need none.
         let page = if self.moved { space.page_size() } else { GPU_PAGE };
         let pages = match memory.pages(&placement, page) {
@@ -187,7 +185,7 @@ impl EngineGpu {
         };
         let before = pages.before();
         let memory: Arc<dyn AcceleratorMemory> = Arc::new(pages);
-        let (path, region) = self.open(space, rungs, &memory, access)?;
+        let (path, region) = self.open(space, (&memory, &placement), access, mapped)?;
         let before = if region.is_some() { before } else { 0 };
         Ok(Memory::of_gpu(range, access, GpuHome::new(region, memory, (before, path), Some(placement))))
     }
@@ -205,25 +203,26 @@ impl EngineGpu {
     /// What is in the way of each way.
     fn rungs(&self, placement: &Placement, mapped: u64) -> [Rung; 4] {
         let accelerator = self.accelerator();
-        let left = self.options.bar1.map(|most| most.saturating_sub(mapped));
-        let bar1_free = [left, accelerator.bar1_free()].into_iter().flatten().min();
+        let bar1_left = self.options.bar1.map(|most| most.saturating_sub(mapped));
+        let bar1_free = accelerator.bar1_free();
         let Self { translation, options: GpuOptions { visible_to, .. }, .. } = *self;
-        climb(&**accelerator, Wanted { placement, translation, bar1_free, visible_to })
+        climb(&**accelerator, Wanted { placement, translation, bar1_free, bar1_left, visible_to })
     }
 
     /// Goes the best way that is allowed and free; where it proves not to be, when all of the memory has gone it, the next.
     fn open(
         &self,
         space: &Arc<DmaSpace>,
-        mut rungs: [Rung; 4],
-        memory: &Arc<dyn AcceleratorMemory>,
+        (memory, placement): (&Arc<dyn AcceleratorMemory>, &Placement),
         access: Access,
+        mapped: u64,
     ) -> Result<(MemoryPath, Option<GpuRegion>), MemoryError> {
         let gpu = self.options.name();
         if self.moved {
             let region = space.register_accelerator(Arc::clone(memory), access)?;
             return Ok((MemoryPath::GpuByMover { gpu }, Some(region)));
         }
+        let mut rungs = self.rungs(placement, mapped);
         loop {
             let path = choose(&rungs, self.allowed())?;
             match self.reach(space, path, memory, access) {
@@ -260,9 +259,12 @@ impl EngineGpu {
             (_, Translation::Type1 | Translation::Iommufd) => Some(self.keeper()?),
         };
         let probe: &dyn PathProbe = &**self.accelerator();
-        let Some(direct) = DirectMemory::new(probe, path, Arc::clone(memory), keeper.as_ref())? else {
-            return Ok(None);
-        };
+        let direct = DirectMemory::new(probe, path, Arc::clone(memory), keeper.as_ref());
+        if let Err(Obstacle::Keeper { .. }) = &direct {
+            // Whoever comes next starts another.
+            *self.keeper.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        let Some(direct) = direct? else { return Ok(None) };
         let direct: Arc<dyn AcceleratorMemory> = Arc::new(direct);
         let region = space.register_accelerator(direct, access).map_err(Obstacle::Register)?;
         if let Some(visibility) = &self.visibility

@@ -57,6 +57,7 @@ impl<'a> Probe<'a> {
             placement: &self.placement,
             translation,
             bar1_free: self.bar1_free,
+            bar1_left: None,
             visible_to: WritesOrdering::Owner,
         };
         Ways::of(&climb(&**self.gpu, wanted))

@@ -102,11 +102,19 @@ impl Keeper {
 }
 
 impl Process {
+    /// Asks once. Whoever has had no answer, or a wrong one, would take the next for his own: so nobody is asked after that,
+    /// and what is held stays so until this process has ended.
     fn ask(&self, request: Request, descriptor: Option<BorrowedFd<'_>>) -> Result<u32, KeeperError> {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        let silent = |source| KeeperError::Silent { source };
-        socket.send(&request.encode(), descriptor).map_err(silent)?;
-        socket.number(PATIENCE).map_err(silent)
+        let answer = socket.send(&request.encode(), descriptor).and_then(|()| socket.number(PATIENCE));
+        let answer = answer.and_then(|number| match request {
+            Request::Release(asked) if asked != number => Err(io::ErrorKind::InvalidData.into()),
+            _ => Ok(number),
+        });
+        answer.map_err(|source| {
+            socket.close();
+            KeeperError::Silent { source }
+        })
     }
 
     fn answer(&self) -> Result<u32, KeeperError> {

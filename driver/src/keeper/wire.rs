@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    Shutdown, recvmsg, sendmsg, shutdown,
 };
 
 /// What the keeper is asked for.
@@ -91,6 +91,12 @@ impl Socket {
                 Err(errno) => return Err(errno.into()),
             }
         }
+    }
+
+    /// Nothing goes either way any more.
+    pub(super) fn close(&self) {
+        // It may be closed already.
+        let _ = shutdown(&self.end, Shutdown::Both);
     }
 
     /// An answer, within `patience`.

@@ -156,7 +156,8 @@ impl VfioDevice {
         Ok(BarMemory::new(mapping, dma_buf))
     }
 
-    /// A duplicate of its file, and where in that a BAR begins: what a mapping of the BAR can be made of again.
+    /// A duplicate of its file, and where in that a BAR begins: what a mapping of the BAR can be made of again. Who has it
+    /// keeps the device open, also when it has been cut off: it is to go, with what was mapped of it, before the device.
     ///
     /// # Errors
     /// [`VfioError`]: there is no such BAR, or the device has been cut off.
@@ -164,7 +165,7 @@ impl VfioDevice {
         let region = self.bars.get(bar as usize).filter(|region| region.len != 0);
         let no_bar = || VfioError::NoBar { name: self.name.clone(), bar, len: 0 };
         let offset = region.ok_or_else(no_bar)?.file_offset;
-        let file = self.on_device("duplicate its file", |device| Ok(device.as_fd().try_clone_to_owned()?))?;
+        let file = self.on_device("duplicate its file", |device| device.as_fd().try_clone_to_owned())?;
         Ok((file, offset))
     }
 

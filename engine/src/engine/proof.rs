@@ -1,6 +1,7 @@
 //! How the direct way to GPU memory is proved by the engine's devices, before requests can name the memory.
 
 use tentpeg_driver::dma::{Access, Iova};
+use tentpeg_driver::gpu::WritesOrdering;
 
 use super::{Engine, Opened};
 use crate::batch::Batch;
@@ -33,16 +34,26 @@ impl Engine {
             Proved { address: memory.address(), len: memory.len() as u64, iova, access: memory.access(), path: &path };
         let (mut devices, mut not_tried) = (0, None);
         for (number, opened) in (0..).zip(&self.devices) {
-            match self.scratch(opened, &proved, lane.is_some()) {
-                Ok(scratch) => {
-                    let lba_size = opened.info.limits.lba_size() as usize;
-                    let register = |memory| self.space.register(memory, Access::all()).ok();
-                    let mut proof = Proof::new(gpu.accelerator(), lba_size, register)?;
-                    let (slba, length) = (scratch.slba(), proof.len() as u64);
+            let scratch = self.scratch(opened, gpu, &proved, lane.is_some());
+            let tried = scratch.map_err(str::to_owned).and_then(|scratch| {
+                let register = |memory| self.space.register(memory, Access::all());
+                let proof = Proof::new(gpu.accelerator(), opened.info.limits.lba_size() as usize, register);
+                proof.map(|proof| (proof, scratch.slba())).map_err(|error| error.to_string())
+            });
+            let tried = match tried {
+                Ok((mut proof, slba)) => {
+                    let length = proof.len() as u64;
                     let mut mover = ByLane { engine: self, device: number, slba, length, lane: lane.as_deref_mut() };
-                    proof.run(proved, &opened.info.name, &mut mover)?;
-                    devices += 1;
+                    match proof.run(proved, &opened.info.name, &mut mover) {
+                        // A drive that serves nobody says nothing of the way, and is no reason to refuse it to others.
+                        Err(ProofError::Scratch { reason, .. }) => Err(reason),
+                        ended => Ok(ended?),
+                    }
                 }
+                Err(reason) => Err(reason),
+            };
+            match tried {
+                Ok(()) => devices += 1,
                 Err(reason) => not_tried = Some(format!("{}: {reason}", opened.info.name)),
             }
         }
@@ -54,7 +65,15 @@ impl Engine {
     }
 
     /// Where a device may write for a proof, or why it cannot make one.
-    fn scratch(&self, opened: &Opened, proved: &Proved<'_>, has_lane: bool) -> Result<BlockExtent, &'static str> {
+    fn scratch(
+        &self,
+        opened: &Opened,
+        gpu: &EngineGpu,
+        proved: &Proved<'_>,
+        has_lane: bool,
+    ) -> Result<BlockExtent, &'static str> {
+        let info = gpu.accelerator().info();
+        let seen = !info.needs_flush(WritesOrdering::Owner) || info.host_flush;
         let lba_size = opened.info.limits.lba_size();
         let block = Proof::length(lba_size as usize) as u64;
         let scratch = opened.scratch.filter(|scratch| scratch.blocks().saturating_mul(lba_size) >= block);
@@ -64,6 +83,8 @@ impl Engine {
             Err("it may not be written")
         } else if !has_room(proved.address, proved.len, block) {
             Err("the memory is smaller than what is moved for it")
+        } else if !seen && proved.access.contains(Access::DEVICE_WRITES) {
+            Err("nobody can say when the GPU sees what a device has written there")
         } else {
             scratch.ok_or("it has no label with a scratch extent (tentpeg label create)")
         }

@@ -11,8 +11,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use tentpeg_driver::dma::{Access, Backing, DmaView, HostMemory, Iova, MemoryCopy, Region};
-use tentpeg_driver::gpu::{Accelerator, CopierConfig, Copies, CopyError, CudaError, GpuMemoryError, KernelError};
+use tentpeg_driver::dma::{Access, Backing, DmaView, HostMemory, Iova, MemoryCopy, Region, RegisterError};
+use tentpeg_driver::gpu::{
+    Accelerator, CopierConfig, Copies, CopyError, CudaError, GpuMemoryError, KernelError, WritesOrdering,
+};
 use thiserror::Error;
 
 use crate::OpCode;
@@ -117,14 +119,25 @@ pub enum ProofError {
         /// Where in the GPU's memory.
         address: u64,
     },
-    /// Device: a command failed.
-    #[error("the way to the GPU's memory could not be proved by {device}: {reason}")]
+    /// Device: a command that names the GPU's memory failed.
+    #[error("{device} fails commands that name the GPU's memory: {reason}")]
     Command {
         /// The device.
         device: String,
         /// How.
         reason: String,
     },
+    /// Device: it does not serve its scratch extent, which says nothing of the way.
+    #[error("{device} does not move blocks between host memory and its scratch extent: {reason}")]
+    Scratch {
+        /// The device.
+        device: String,
+        /// Why.
+        reason: String,
+    },
+    /// Host: its memory could not be mapped for the devices.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
     /// Caller: not every device can prove it, and each was to.
     #[error("the way cannot be proved, as was required: {reason}")]
     NotPossible {
@@ -169,6 +182,7 @@ pub(crate) struct Proved<'a> {
 
 /// One proof's buffers: pinned memory that the GPU copies to and from, and host memory that devices do.
 pub(crate) struct Proof {
+    accelerator: Arc<dyn Accelerator>,
     // In this order they are dropped: what copies, then what it copies to.
     copies: Box<dyn Copies>,
     pinned: Box<dyn Backing>,
@@ -181,15 +195,14 @@ impl Proof {
     pub(crate) fn new(
         accelerator: &Arc<dyn Accelerator>,
         lba_size: usize,
-        register: impl FnOnce(HostMemory) -> Option<Region<HostMemory>>,
+        register: impl FnOnce(HostMemory) -> Result<Region<HostMemory>, RegisterError>,
     ) -> Result<Self, ProofError> {
         let len = Self::length(lba_size);
         let copies = Arc::clone(accelerator).copier(CopierConfig::default())?;
         let pinned = Arc::clone(accelerator).allocate_pinned(len)?;
         let host = HostMemory::allocate(len).map_err(GpuMemoryError::from)?;
-        let host = register(host)
-            .ok_or_else(|| ProofError::NotPossible { reason: "the devices map no more host memory".to_owned() })?;
-        Ok(Self { copies, pinned, host, len })
+        let host = register(host)?;
+        Ok(Self { accelerator: Arc::clone(accelerator), copies, pinned, host, len })
     }
 
     /// Bytes that are moved at a time where a block has so many.
@@ -208,7 +221,9 @@ impl Proof {
             let spot = Spot { address: proved.address + offset, iova: proved.iova.checked_add(offset) };
             let before = self.fetch(spot.address)?;
             let tried = self.try_spot(proved, spot, device, mover);
-            // Whatever has come of it the memory is as it was; no command of ours names it any more.
+            // Whatever has come of it the memory is as it was: no command of ours names it any more, and nothing of one is on
+            // its way there.
+            self.flush()?;
             self.put(spot.address, &before)?;
             tried?;
         }
@@ -229,18 +244,28 @@ impl Proof {
             let (path, device) = (proved.path.to_owned(), device.to_owned());
             Err(ProofError::Astray { path, device, moved, address, wrong, len })
         };
-        let failed = |reason| ProofError::Command { device: device.to_owned(), reason };
-        let mut transfer = |opcode, iova| mover.transfer(opcode, iova).map_err(failed);
         let [first, second, third] = [1, 2, 3].map(|number| self.pattern(address, number));
         let host = self.host.iova();
+        let mut by_host = |opcode| {
+            let failed = |reason| ProofError::Scratch { device: device.to_owned(), reason };
+            mover.transfer(opcode, host).map_err(failed)
+        };
         // By host memory alone: the scratch extent keeps what is written there, and has something else than what is to come.
         self.host.view().write(0, &first);
-        transfer(OpCode::Write, host)?;
+        by_host(OpCode::Write)?;
         self.host.view().write(0, &third);
-        transfer(OpCode::Read, host)?;
+        by_host(OpCode::Read)?;
         if self.in_host() != first {
-            return Err(failed("its scratch extent does not keep what is written there".to_owned()));
+            let reason = "it does not keep what is written there".to_owned();
+            return Err(ProofError::Scratch { device: device.to_owned(), reason });
         }
+        let mut transfer = |opcode, iova| {
+            let failed = |reason| match iova == host {
+                true => ProofError::Scratch { device: device.to_owned(), reason },
+                false => ProofError::Command { device: device.to_owned(), reason },
+            };
+            mover.transfer(opcode, iova).map_err(failed)
+        };
         if proved.access.contains(Access::DEVICE_READS) {
             self.put(address, &second)?;
             transfer(OpCode::Write, iova)?;
@@ -258,6 +283,7 @@ impl Proof {
                 return Err(ProofError::Blind { device: device.to_owned(), address });
             }
             transfer(OpCode::Read, iova)?;
+            self.flush()?;
             let wrong = differing(&self.fetch(address)?, &third);
             if wrong != 0 {
                 return astray(Moved::IntoMemory, wrong, self.len);
@@ -298,6 +324,14 @@ impl Proof {
         let mut bytes = vec![0; self.len];
         self.pinned().read(0, &mut bytes);
         Ok(bytes)
+    }
+
+    /// Has what a device has written be in the memory, whoever the engine's tasks are to show it to.
+    fn flush(&self) -> Result<(), CudaError> {
+        match self.accelerator.info().needs_flush(WritesOrdering::Owner) {
+            true => self.accelerator.flush(WritesOrdering::Owner),
+            false => Ok(()),
+        }
     }
 
     fn copy(&mut self, to: u64, from: u64) -> Result<(), ProofError> {

@@ -519,6 +519,7 @@ impl Port {
         self.take_in();
         // A terminal status says of a GPU's copies, too, that none goes there any more.
         self.copies.settle();
+        self.flush_for_interrupted();
         let lane = self.ground.lane;
         for share in self.shares.take_all() {
             if let Some(Some(active)) = self.active.get(share.place as usize) {

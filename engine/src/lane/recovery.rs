@@ -182,6 +182,7 @@ impl Port {
         self.recorder.reset();
         // What a reset has left of its interrupts nobody knows.
         self.disarm();
+        self.flush_for_interrupted();
         let waited = self.durable.interrupted();
         for token in interrupted.into_iter().chain(waited) {
             if !token.flags.is_empty() {

@@ -1,7 +1,5 @@
 //! Completions of a port whose device may have written straight into memory of a GPU that has to be flushed.
 
-use tentpeg_driver::spec::status::Status;
-
 use super::port::Port;
 use super::{COMPLETIONS_A_TURN, CommandTasks};
 use crate::OpCode;
@@ -21,7 +19,7 @@ impl Port {
         if !self.flush_for_special() {
             let all = std::mem::take(&mut self.special);
             let (unseen, others) =
-                all.into_iter().partition::<Vec<_>, _>(|(token, status)| self.brings(*token, *status));
+                all.into_iter().partition::<Vec<_>, _>(|(token, status)| status.is_success() && self.brings(*token));
             self.special = others;
             for (token, status) in unseen {
                 self.time_special(token, status);
@@ -38,7 +36,8 @@ impl Port {
     /// Flushes, if any of the commands in `special` has brought what needs it. `false`: the GPU does not.
     fn flush_for_special(&self) -> bool {
         let Some(visibility) = &self.visibility else { return true };
-        if !self.special.iter().any(|(token, status)| self.brings(*token, *status)) {
+        // Also those that have failed: who is told so has the memory back, and what they brought may not come behind that.
+        if !self.special.iter().any(|(token, _)| self.brings(*token)) {
             return true;
         }
         self.counters.count_gpu_flush();
@@ -49,9 +48,18 @@ impl Port {
         flushed.is_ok()
     }
 
-    /// Whether a command has succeeded, and brought something that has to be flushed.
-    fn brings(&self, token: CommandTasks, status: Status) -> bool {
-        let (Some(visibility), true) = (&self.visibility, status.is_success()) else { return false };
+    /// Flushes whatever was brought by commands that have no completion: nothing of them comes behind what is told of them.
+    pub(super) fn flush_for_interrupted(&self) {
+        if let Some(visibility) = self.visibility.as_ref().filter(|visibility| visibility.is_wanted()) {
+            self.counters.count_gpu_flush();
+            // They are not told that anything is there.
+            let _ = visibility.flush();
+        }
+    }
+
+    /// Whether a command may have brought something that has to be flushed.
+    fn brings(&self, token: CommandTasks) -> bool {
+        let Some(visibility) = &self.visibility else { return false };
         let Some(Some(entry)) = self.active.get(token.place() as usize) else { return false };
         token.indices().any(|index| match entry.batch.task(index).map(Task::work) {
             Some(Work::Transfer(transfer)) => {

@@ -83,7 +83,13 @@ fn ladder(rig: &mut Rig, translation: Translation) -> Result<String, Ending> {
     let placement = locate(&*rig.gpu, 0, memory.address(), 4 * MIB)?;
     let rungs = climb(
         &*rig.gpu,
-        Wanted { placement: &placement, translation, bar1_free: None, visible_to: WritesOrdering::Owner },
+        Wanted {
+            placement: &placement,
+            translation,
+            bar1_free: None,
+            bar1_left: None,
+            visible_to: WritesOrdering::Owner,
+        },
     );
     ensure(rungs[3].obstacle.is_none(), || "staging is always there".to_owned())?;
     let told = rungs.iter().map(|rung| match &rung.obstacle {

@@ -68,8 +68,8 @@ fn ask_file(file: &File) -> Result<Gdrdrv, i32> {
         return Ok(Gdrdrv { version, persistent: None });
     }
     let mut attribute = [PERSISTENT_MAPPING, 0];
-    let answered = request(file, GET_ATTRIBUTE, &mut attribute);
-    Ok(Gdrdrv { version, persistent: answered.ok().map(|()| attribute[1] != 0) })
+    request(file, GET_ATTRIBUTE, &mut attribute)?;
+    Ok(Gdrdrv { version, persistent: Some(attribute[1] != 0) })
 }
 
 fn open(path: &str) -> Result<File, i32> {

@@ -56,6 +56,12 @@ impl DirectMemory {
             GpuPath::Iommufd => Exposed::DmaBuf(export()?),
             GpuPath::Staged => return Ok(None),
         };
+        if let Exposed::Mapping(mapping) = &exposed
+            && mapping.len() as u64 != len
+        {
+            // What lies behind a shorter one is not the GPU's.
+            return Err(Obstacle::Mmap { errno: libc::EINVAL });
+        }
         let kept = keeper.map(|keeper| {
             let descriptor = match &exposed {
                 Exposed::Mapping(mapping) => mapping.descriptor(),

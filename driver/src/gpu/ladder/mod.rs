@@ -152,6 +152,16 @@ pub enum Obstacle {
         /// Bytes free.
         free: u64,
     },
+    /// There would be room in BAR1, and no more of it may be taken.
+    #[error(
+        "{wanted} bytes do not fit into the {left} that are left of the budget of BAR1: register less, or raise it"
+    )]
+    Budget {
+        /// Bytes of whole GPU pages that the memory covers.
+        wanted: u64,
+        /// Bytes left.
+        left: u64,
+    },
     /// The driver exports no dma-bufs.
     #[error("the driver exports no dma-bufs: it needs the open kernel modules")]
     NoDmaBuf,
@@ -283,8 +293,10 @@ pub struct Wanted<'a> {
     pub placement: &'a Placement,
     /// What translates the addresses of the functions that are to reach it.
     pub translation: Translation,
-    /// Bytes of BAR1 that may be mapped, where that is known.
+    /// Bytes of BAR1 that nobody has mapped, where that is known.
     pub bar1_free: Option<u64>,
+    /// Bytes of BAR1 that may still be mapped, of a budget.
+    pub bar1_left: Option<u64>,
     /// Who is to see what devices have written, after a flush if need be.
     pub visible_to: WritesOrdering,
 }
@@ -318,6 +330,9 @@ fn try_rung(probe: &dyn PathProbe, wanted: Wanted<'_>, path: GpuPath) -> Result<
     }
     if let Some(free) = wanted.bar1_free.filter(|free| *free < covered) {
         return Err(Obstacle::BarFull { wanted: covered, free });
+    }
+    if let Some(left) = wanted.bar1_left.filter(|left| *left < covered) {
+        return Err(Obstacle::Budget { wanted: covered, left });
     }
     let GpuInfo { writes_ordering: have, host_flush, .. } = *probe.info();
     if have < wanted.visible_to && !host_flush {

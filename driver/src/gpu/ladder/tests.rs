@@ -107,7 +107,7 @@ fn placement(rdma_capable: bool) -> Placement {
 }
 
 fn wanted(placement: &Placement, translation: Translation, bar1_free: Option<u64>) -> Wanted<'_> {
-    Wanted { placement, translation, bar1_free, visible_to: WritesOrdering::Owner }
+    Wanted { placement, translation, bar1_free, bar1_left: None, visible_to: WritesOrdering::Owner }
 }
 
 fn obstacles(machine: &Machine, translation: Translation) -> [Option<Obstacle>; 4] {

@@ -101,7 +101,8 @@ unsafe impl Send for StandInMemory {}
 unsafe impl Sync for StandInMemory {}
 
 impl StandInMemory {
-    /// The bytes.
+    /// The bytes, as the GPU has them. Where writes of devices are not ordered, what is written here and not by the GPU's
+    /// copies is unknown to devices, and gone with a flush.
     pub fn view(&self) -> DmaView<'_> {
         // SAFETY: the memory outlives the view, which is a part of it; nobody makes a reference to it.
         unsafe { DmaView::new(self.base, self.len) }

@@ -22,6 +22,8 @@ enum Device {
     /// Its scratch extent keeps nothing.
     Forgets,
     Fails,
+    /// Only commands that name the memory.
+    FailsThere,
 }
 
 /// The memory, at this IOVA, and the scratch extent.
@@ -53,6 +55,9 @@ impl Mover for Rig {
             }
             return Ok(());
         }
+        if self.device == Device::FailsThere {
+            return Err("Data Transfer Error".to_owned());
+        }
         self.moved.push((opcode, at - self.iova));
         let at = if self.device == Device::Rounds { at / (64 << 10) * (64 << 10) } else { at };
         let offset = (at - self.iova) as usize;
@@ -79,9 +84,9 @@ fn run(device: Device, begin: u64, len: u64, access: Access) -> (Result<(), Proo
     let mut host = HashMap::new();
     let mut proof = Proof::new(&gpu, 512, |memory| {
         let (base, len) = (memory.base().as_ptr().expose_provenance(), memory.len());
-        let region = space.register(memory, Access::all()).ok()?;
+        let region = space.register(memory, Access::all())?;
         host.insert(region.iova().get(), (base, len));
-        Some(region)
+        Ok(region)
     })
     .unwrap();
     let scratch = vec![0; proof.len()];
@@ -136,8 +141,10 @@ fn bytes_that_go_astray_are_found_whichever_way_they_went() {
 fn a_device_that_fails_or_forgets_proves_nothing() {
     for (device, text) in [(Device::Fails, "Internal Error"), (Device::Forgets, "does not keep")] {
         let error = run(device, 0, LEN as u64, Access::all()).0.unwrap_err();
-        assert!(matches!(error, ProofError::Command { .. }) && error.to_string().contains(text), "{error}");
+        assert!(matches!(error, ProofError::Scratch { .. }) && error.to_string().contains(text), "{error}");
     }
+    let error = run(Device::FailsThere, 0, LEN as u64, Access::all()).0.unwrap_err();
+    assert!(matches!(error, ProofError::Command { .. }), "{error}");
 }
 
 proptest! {

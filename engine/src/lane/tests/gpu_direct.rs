@@ -5,8 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tentpeg_driver::dma::{AcceleratorMemory, Access};
 use tentpeg_driver::gpu::{
-    CallerGpuMemory, Gdrdrv, GdrdrvVersion, GpuPath, GpuPaths, Obstacle, StandIn, StandInWays, WritesOrdering,
+    Accelerator, CallerGpuMemory, CopierConfig, Gdrdrv, GdrdrvVersion, GpuPath, GpuPaths, Obstacle, StandIn,
+    StandInWays, WordSeries, WritesOrdering,
 };
+
+use tentpeg_driver::model::faults::{Action, CommandQueue, Rule, When};
+use tentpeg_driver::spec::status::StatusCode;
 
 use super::*;
 use crate::label::{NewLabel, NewSegment};
@@ -177,7 +181,12 @@ fn a_device_with_a_label_proves_the_way_when_memory_is_registered() {
         let mut rig = open(&uri, ways, "dma-buf", 32 * BLOCK as usize);
         assert_eq!(rig.bench.memory.proof(), Some(&GpuProof::Proved { devices: 1 }));
         let own = rig.gpu.allocate_memory(256 << 10).unwrap();
-        own.view().write(0, &[7; 256 << 10]);
+        // By the GPU's own copies, as a kernel would: what devices are given has it, too.
+        let mut copier = Arc::clone(&rig.gpu).copier(CopierConfig::default()).unwrap();
+        let sevens =
+            WordSeries { address: own.address(), words: (256 << 10) / 8, first: 0x0707_0707_0707_0707, step: 0 };
+        // SAFETY: the words lie in the memory, which nobody else uses.
+        unsafe { copier.write_series(&[sevens]) }.unwrap();
         // SAFETY: the memory is dropped after the engine.
         let part = unsafe { CallerGpuMemory::new(own.address() + 8, 200_000) };
         let Bench { engine, lane, .. } = &mut rig.bench;
@@ -242,7 +251,7 @@ fn bar1_is_budgeted_and_free_again_with_the_memory() {
         other => panic!("{other}"),
     };
     let full = obstacle(rig.bench.engine.allocate_gpu_memory(128 << 10).unwrap_err());
-    assert_eq!(full, Obstacle::BarFull { wanted: 128 << 10, free: 64 << 10 });
+    assert_eq!(full, Obstacle::Budget { wanted: 128 << 10, left: 64 << 10 });
     let small = rig.bench.engine.allocate_gpu_memory(64 << 10).unwrap();
     let Bench { engine, lane, memory } = &mut rig.bench;
     engine.unregister_memory_with(memory.clone(), lane);
@@ -357,4 +366,47 @@ fn a_notifier_has_host_memory_while_a_way_is_proved() {
     assert!(had.load(Ordering::Relaxed));
     drop((batch, memory, proved));
     Arc::into_inner(engine).unwrap().close_with(lane).unwrap();
+}
+
+/// Who sees what devices write is one matter, whether a way leads there another.
+#[test]
+fn a_way_is_proved_where_nobody_is_to_see_what_devices_write_either() {
+    let folder = tempfile::tempdir().unwrap();
+    let uri = labelled(folder.path());
+    let options = |gpu: &Arc<StandIn>| GpuOptions {
+        paths: GpuPaths::DMA_BUF_MMAP,
+        visible_to: WritesOrdering::Nobody,
+        ..GpuOptions::new(Arc::clone(gpu) as _)
+    };
+    let gpu = StandIn::with_ways(64 << 20, UNORDERED);
+    let rig = open_with(&[&uri], options(&gpu), Arc::clone(&gpu), 128 << 10).unwrap();
+    assert_eq!(rig.bench.memory.proof(), Some(&GpuProof::Proved { devices: 1 }));
+    assert_eq!(rig.bench.engine.counters().gpu_flushes, 0, "by the proof itself, not by a lane");
+    rig.bench.engine.close_with(rig.bench.lane).unwrap();
+    let blind = StandIn::with_ways(64 << 20, StandInWays { host_flush: false, ..UNORDERED });
+    let rig = open_with(&[&uri], options(&blind), Arc::clone(&blind), 128 << 10).unwrap();
+    let proof = rig.bench.memory.proof().unwrap().to_string();
+    assert!(proof.contains("nobody can say when the GPU sees"), "{proof}");
+    rig.bench.engine.close_with(rig.bench.lane).unwrap();
+}
+
+/// A drive that serves nobody says nothing of the way, and keeps nobody else from memory.
+#[test]
+fn a_device_that_fails_every_command_is_no_reason_to_refuse_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let uri = labelled(folder.path());
+    let mut rig = open(&uri, ORDERED, "dma-buf", 64 << 10);
+    let fails = Rule {
+        queue: CommandQueue::Io,
+        opcode: None,
+        when: When::Next(u64::MAX),
+        action: Action::Status { status: StatusCode::INTERNAL_ERROR.status(), execute: false },
+    };
+    rig.bench.engine.faults().unwrap().add(fails);
+    let Bench { engine, lane, .. } = &mut rig.bench;
+    let memory = engine.allocate_gpu_memory_with(64 << 10, lane).unwrap();
+    let proof = memory.proof().unwrap().to_string();
+    assert!(proof.contains("does not move blocks") || proof.contains("Internal Error"), "{proof}");
+    drop(memory);
+    rig.bench.engine.close_with(rig.bench.lane).unwrap();
 }
