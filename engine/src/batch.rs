@@ -190,8 +190,9 @@ impl Batch {
         requests: &[R],
         transfer: impl FnMut(&R) -> Option<Transfer>,
         other: impl Fn(&R) -> Result<Work, RequestError>,
+        hand: impl FnMut(u8),
     ) -> Result<(u32, LaneSet), SubmitError> {
-        self.shared.append(requests, transfer, other)
+        self.shared.append(requests, transfer, other, hand)
     }
 
     /// What tells it apart from other batches that live, in events.

@@ -461,16 +461,20 @@ impl Engine {
         if !batch.is_counted_in(&self.live_batches) {
             return Err(SubmitError::OtherEngine);
         }
-        let (first, lanes) = batch.append(requests, transfer, other)?;
-        tracing::trace!(batch = batch.name(), first, requests = requests.len(), "submitted");
-        for lane in lanes.iter() {
+        let hand = |lane: u8| {
             if let Some(opened) = self.devices.get(usize::from(lane)) {
                 // An inbox has room for every batch that lives, and each is in it once at most.
                 let full = opened.inbox.push(Arc::clone(&batch.shared)).is_err();
                 debug_assert!(!full, "more batches than are counted");
-                if !opened.bell.ring() {
-                    give_up_inbox(&opened.inbox, lane, &opened.bell);
-                }
+            }
+        };
+        let (first, lanes) = batch.append(requests, transfer, other, hand)?;
+        tracing::trace!(batch = batch.name(), first, requests = requests.len(), "submitted");
+        for lane in lanes.iter() {
+            if let Some(opened) = self.devices.get(usize::from(lane))
+                && !opened.bell.ring()
+            {
+                give_up_inbox(&opened.inbox, lane, &opened.bell);
             }
         }
         Ok(first)

@@ -63,6 +63,8 @@ pub(crate) struct LaneState {
     pub(crate) place: AtomicU32,
     /// How many tasks the lane has planned when it let go of it.
     pub(crate) planned: AtomicU32,
+    /// Of how many refused tasks the lane has told.
+    told: AtomicU32,
 }
 
 /// Ends of tasks that a lane has not counted yet.
@@ -150,7 +152,9 @@ impl Shared {
     pub(crate) fn take(&self, lane: u8) {
         self.lane(lane).hold.take();
         // Of refused tasks nobody else tells; whoever has refused one has told every lane.
-        if self.invalid.load(Ordering::Relaxed) != 0 {
+        let (invalid, told) = (self.invalid.load(Ordering::Relaxed), &self.lane(lane).told);
+        if invalid != told.load(Ordering::Relaxed) {
+            told.store(invalid, Ordering::Relaxed);
             self.notify();
         }
     }
@@ -279,14 +283,15 @@ impl Shared {
     }
 
     /// Appends a task for each of `requests`, all or none, and publishes them. What a request is says `transfer`, and
-    /// where that says nothing `other`. The first one's index, and the lanes into whose inbox the batch must be
-    /// put.
+    /// where that says nothing `other`. `hand` puts the batch into the inbox of a lane, once for each that is returned with
+    /// the first one's index.
     #[inline]
     pub(super) fn append<R>(
         &self,
         requests: &[R],
         mut transfer: impl FnMut(&R) -> Option<Transfer>,
         other: impl Fn(&R) -> Result<Work, RequestError>,
+        mut hand: impl FnMut(u8),
     ) -> Result<(u32, LaneSet), SubmitError> {
         let mut appended = self.appended();
         if self.freed.load(Ordering::Relaxed) {
@@ -325,8 +330,10 @@ impl Shared {
             self.progress.announce();
             lanes = LaneSet::first(1 + self.other_lanes.len());
         }
-        // Under the lock, so that whoever frees the batch sees that a lane is to get it.
+        // Under the lock, so that whoever frees the batch sees that a lane is to get it; and whoever appends behind this, and
+        // finds it linked, finds it in the inbox: a port that is asked then for tasks that name some memory sees his, too.
         lanes = lanes.iter().filter(|lane| self.lane(*lane).hold.link()).collect();
+        lanes.iter().for_each(&mut hand);
         Ok((first, lanes))
     }
 }

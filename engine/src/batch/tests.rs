@@ -27,7 +27,7 @@ fn append(batch: &Batch, works: &[Result<Work, RequestError>]) -> Result<(u32, L
         Ok(Work::Transfer(transfer)) => Some(*transfer),
         _ => None,
     };
-    batch.append(works, transfer, |work| *work)
+    batch.append(works, transfer, |work| *work, |_| ())
 }
 
 /// Ends a task as a lane does.
@@ -170,7 +170,7 @@ fn what_does_not_fit_changes_nothing() {
     append(&batch, &[VALID]).unwrap();
     // As many as a batch can hold, which take no memory themselves.
     let many = [(); TaskList::MAX as usize];
-    let full = batch.append(&many, |_| None, |_| unreachable!("nothing is appended")).unwrap_err();
+    let full = batch.append(&many, |_| None, |_| unreachable!("nothing is appended"), |_| ()).unwrap_err();
     assert_eq!(full.to_string(), "4294967264 requests do not fit: the batch has 1 tasks and holds at most 4294967264");
     assert_eq!(batch.tasks(), 1);
 }

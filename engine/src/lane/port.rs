@@ -186,11 +186,13 @@ impl Port {
         self.recorder.begin_turn();
         let taken = self.take_in();
         let ended = self.complete();
+        // They have waited for a buffer and a copy: what comes now does not take their slots.
+        let ready = self.copies.is_busy() && self.submit_ready();
         let planned = if self.watch.is_on() { self.plan() } else { 0 };
         if planned > 0 {
             self.pair.ring();
         }
-        let busy = taken | (ended > 0) | (planned > 0) | (self.copies.is_busy() && self.turn_copies());
+        let busy = taken | ready | (ended > 0) | (planned > 0) | (self.copies.is_busy() && self.turn_copies());
         if self.watch.is_due(busy) {
             self.look_after_controller();
         }
@@ -233,21 +235,29 @@ impl Port {
         self.inbox.is_empty() && self.free_places.len() == self.active.len()
     }
 
+    /// Takes in what is in the inbox. What a notifier puts there meanwhile waits for the next turn.
     #[inline]
     pub(super) fn take_in(&mut self) -> bool {
-        let mut taken = false;
-        while let Some(batch) = self.inbox.pop() {
-            taken = true;
-            // Before the tail is read: a submit that comes after links it again.
-            batch.take(self.ground.lane);
-            let known = batch.lane(self.ground.lane).place.load(Ordering::Relaxed);
-            let place = match self.active.get(known as usize) {
-                Some(Some(active)) if Arc::ptr_eq(&active.batch, &batch) => known,
-                _ => self.enter(batch),
-            };
-            self.join_round(place);
+        let Some(first) = self.inbox.pop() else { return false };
+        let others = self.inbox.len();
+        self.take_batch(first);
+        for _ in 0..others {
+            let Some(batch) = self.inbox.pop() else { break };
+            self.take_batch(batch);
         }
-        taken
+        true
+    }
+
+    #[inline]
+    fn take_batch(&mut self, batch: Arc<Shared>) {
+        // Before the tail is read: a submit that comes after links it again.
+        batch.take(self.ground.lane);
+        let known = batch.lane(self.ground.lane).place.load(Ordering::Relaxed);
+        let place = match self.active.get(known as usize) {
+            Some(Some(active)) if Arc::ptr_eq(&active.batch, &batch) => known,
+            _ => self.enter(batch),
+        };
+        self.join_round(place);
     }
 
     /// Gives a batch a place; planning goes on where it ended, if the batch was here before.
@@ -270,6 +280,10 @@ impl Port {
         {
             active.in_round = true;
             active.taken = self.recorder.now(self.watch.clock());
+            if self.pair.free_slots() == self.pair.slots() {
+                // Nobody has looked at the time while there was nothing to do: what is issued now has waited for nothing.
+                self.pair.set_now(self.watch.clock().milliseconds());
+            }
             self.rounds.push(active.batch.priority(), place);
         }
     }

@@ -208,6 +208,14 @@ impl Port {
             }
         }
         self.copied = ended;
+        let submitted = self.submit_ready();
+        self.copies.begin();
+        done || submitted || self.copies.is_copying()
+    }
+
+    /// Submits writes whose bytes are in their buffers, while there are slots. Whether there was one.
+    #[cold]
+    pub(super) fn submit_ready(&mut self) -> bool {
         let mut submitted = false;
         while self.watch.is_on()
             && self.pair.free_slots() > 0
@@ -224,8 +232,7 @@ impl Port {
         if submitted {
             self.pair.ring();
         }
-        self.copies.begin();
-        done || submitted || self.copies.is_copying()
+        submitted
     }
 
     /// Writes the list of a deallocation, and puts its memory among the extents.

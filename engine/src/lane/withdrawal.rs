@@ -153,9 +153,10 @@ impl Port {
     /// Answers what it is asked.
     #[cold]
     pub(super) fn answer_inquiries(&mut self) {
-        // What was submitted before the question is in the inbox at least.
+        let questions = self.inquiries.take();
+        // After the questions are seen: what was submitted before one of them is in the inbox at least.
         self.take_in();
-        for question in self.inquiries.take() {
+        for question in questions {
             let lane = self.ground.lane;
             let found: Vec<_> =
                 self.active.iter().flatten().filter_map(|active| look_through(active, lane, &question)).collect();

@@ -29,7 +29,7 @@ fn batch(works: &[Work]) -> Batch {
     let batch = Batch::new(BatchOptions::with_capacity(works.len() as u32), 1, Arc::default(), Arc::default());
     let refused = RequestError::NoSegment { target_id: SegmentId(9) };
     let work = |work: &Work| if *work == Work::Nothing { Err(refused) } else { Ok(*work) };
-    batch.append(works, |_| None, work).unwrap();
+    batch.append(works, |_| None, work, |_| ()).unwrap();
     batch
 }
 

@@ -15,6 +15,9 @@ pub(crate) struct TaskList {
     chunks: [OnceLock<Box<[Task]>>; CHUNKS],
 }
 
+/// Tasks that a list has room for before any is there, at the most: 4 MiB.
+const MOST_AT_FIRST: u32 = 1 << 16;
+
 impl TaskList {
     /// The most tasks of a list.
     pub(crate) const MAX: u32 = (((1u64 << CHUNKS) - 1) << FIRST_CHUNK_SHIFT) as u32;
@@ -22,7 +25,8 @@ impl TaskList {
     /// An empty list with room for `capacity` tasks.
     pub(crate) fn with_capacity(capacity: u32) -> Self {
         let list = Self { chunks: [const { OnceLock::new() }; CHUNKS] };
-        list.reserve(capacity);
+        // More of it comes when it is needed: a number that is a mistake must not take all memory.
+        list.reserve(capacity.min(MOST_AT_FIRST));
         list
     }
 

@@ -41,7 +41,7 @@ struct TestArgs {
     #[arg(long, value_name = "FILE")]
     inventory: Option<PathBuf>,
     #[command(flatten)]
-    guest: Option<GuestArgs>,
+    guest: GuestArgs,
     /// The most tests that a guest or a drive may skip: more are an error
     #[arg(long)]
     skips: Option<usize>,
@@ -51,18 +51,18 @@ struct TestArgs {
 #[derive(Args)]
 struct GuestArgs {
     /// The guest's kernel
-    #[arg(long)]
-    kernel: PathBuf,
+    #[arg(long, requires = "guest")]
+    kernel: Option<PathBuf>,
     /// A folder with the kernel's modules, and the files that name them in the order of loading; none where the kernel has
     /// them built in
-    #[arg(long)]
+    #[arg(long, requires = "kernel")]
     modules: Option<PathBuf>,
     /// By what the guest opens functions
     #[arg(long, value_parser = way, default_value = Way::Type1.word())]
     way: Way,
     /// The program `guest`, linked statically
-    #[arg(long)]
-    guest: PathBuf,
+    #[arg(long, requires = "kernel")]
+    guest: Option<PathBuf>,
     /// The memory of the function that stands in for an accelerator, a power of two of at least 16 MiB
     #[arg(long, default_value = "64MiB")]
     bar: ByteSize,
@@ -87,16 +87,23 @@ fn way(word: &str) -> Result<Way, &'static str> {
     Way::of_word(word).ok_or("write type1 or iommufd")
 }
 
-impl From<&GuestArgs> for Boot {
-    fn from(args: &GuestArgs) -> Self {
-        Self {
-            kernel: args.kernel.clone(),
-            modules: args.modules.clone(),
-            program: args.guest.clone(),
-            way: args.way,
-            bar_bytes: args.bar.0,
-            limit: Duration::from_secs(args.limit),
+impl GuestArgs {
+    /// The guest, where one was asked for, whose files are there.
+    fn boot(&self) -> Result<Option<Boot>, String> {
+        let (Some(kernel), Some(program)) = (&self.kernel, &self.guest) else { return Ok(None) };
+        for (option, path) in [("--kernel", kernel), ("--guest", program)] {
+            if !path.is_file() {
+                return Err(format!("{option} {}: there is no such file: `.ci/guest` makes it", path.display()));
+            }
         }
+        Ok(Some(Boot {
+            kernel: kernel.clone(),
+            modules: self.modules.clone(),
+            program: program.clone(),
+            way: self.way,
+            bar_bytes: self.bar.0,
+            limit: Duration::from_secs(self.limit),
+        }))
     }
 }
 
@@ -119,6 +126,7 @@ fn main() -> ExitCode {
 fn test(args: &TestArgs) -> Result<bool, Box<dyn Error>> {
     // What is refused is refused before anything else takes its time.
     let inventory = args.inventory.as_deref().map(Inventory::read).transpose()?;
+    let guest = args.guest.boot()?;
     let sysfs = Sysfs::system();
     let drives = inventory.map(|inventory| Drive::all(&sysfs, &inventory, &OpenOptions::default()));
     let drives = drives.transpose().map_err(|ending| ending.to_string())?.unwrap_or_default();
@@ -131,9 +139,9 @@ fn test(args: &TestArgs) -> Result<bool, Box<dyn Error>> {
         Some(program) => table.run(&VfioUserTier::new(program)),
         None => println!("no tier vfio-user: there is no program vfio_user_server beside this one"),
     }
-    if let Some(guest) = &args.guest {
+    if let Some(guest) = guest {
         let name = format!("guest, {}", guest.way);
-        table.add(name.clone(), Boot::from(guest).test()?);
+        table.add(name.clone(), guest.test()?);
         counted.push(name);
     }
     for drive in drives {
@@ -156,6 +164,33 @@ fn test(args: &TestArgs) -> Result<bool, Box<dyn Error>> {
 
 fn compare(args: &CompareArgs) -> Result<bool, Box<dyn Error>> {
     let programs = Programs { fio: args.fio.clone(), tentpeg: args.tentpeg.clone() };
-    println!("{}", compare::run(&Boot::from(&args.guest), &programs)?);
+    let guest = args.guest.boot()?.ok_or("compare needs a guest: --kernel FILE --guest FILE")?;
+    println!("{}", compare::run(&guest, &programs)?);
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn test_args(args: &[&str]) -> Result<TestArgs, clap::Error> {
+        let cli = Cli::try_parse_from(["tentpeg hil", "test"].iter().chain(args))?;
+        match cli.command {
+            Command::Test(args) => Ok(args),
+            Command::Compare(_) => unreachable!("test was asked for"),
+        }
+    }
+
+    #[test]
+    fn drives_need_no_guest_and_a_guest_needs_its_program() {
+        let args = test_args(&["--inventory", "drives.toml", "--skips", "3"]).unwrap_or_else(|error| panic!("{error}"));
+        assert!(args.guest.boot().unwrap().is_none() && args.inventory.is_some());
+        assert!(test_args(&[]).is_ok());
+        for incomplete in [&["--kernel", "k"][..], &["--guest", "g"], &["--modules", "m"]] {
+            assert!(test_args(incomplete).is_err(), "{incomplete:?}");
+        }
+        let nowhere = test_args(&["--kernel", "/nowhere/k", "--guest", "/nowhere/g"]).map(|args| args.guest.boot());
+        let error = nowhere.unwrap_or_else(|error| panic!("{error}")).err().unwrap();
+        assert!(error.contains("--kernel /nowhere/k: there is no such file"), "{error}");
+    }
 }

@@ -3,7 +3,7 @@
 //! Whether it can be written is found out before a run, which may take hours, begins.
 
 use std::fs::{self, FileType, Metadata, Permissions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,9 @@ use tempfile::NamedTempFile;
 use thiserror::Error;
 
 use crate::device;
+
+/// How every page begins.
+pub(super) const PAGE: &[u8] = b"<!DOCTYPE html>\n";
 
 /// Why a page cannot be written.
 #[derive(Debug, Error)]
@@ -36,6 +39,12 @@ pub enum ReportFileError {
         path: PathBuf,
         /// What it is.
         kind: &'static str,
+    },
+    /// Caller: what is there is not a page, and would be lost.
+    #[error("--report {} is there and is no page of a report: name another file, or remove it first", path.display())]
+    NotAPage {
+        /// The file asked for.
+        path: PathBuf,
     },
     /// Caller: the run reads or writes that file.
     #[error("--report {} is {what} of this run, and would be replaced: name another file", path.display())]
@@ -123,7 +132,15 @@ impl ReportFile {
             return Err(ReportFileError::NoName { path: self.path.clone() });
         }
         match fs::symlink_metadata(&self.path) {
-            Ok(metadata) if metadata.is_file() => Ok(Some(metadata)),
+            Ok(metadata) if metadata.is_file() => {
+                let mut begin = Vec::new();
+                let file = fs::File::open(&self.path).map_err(self.failed("look into it"))?;
+                file.take(PAGE.len() as u64).read_to_end(&mut begin).map_err(self.failed("look into it"))?;
+                match begin.is_empty() || begin == PAGE {
+                    true => Ok(Some(metadata)),
+                    false => Err(ReportFileError::NotAPage { path: self.path.clone() }),
+                }
+            }
             Ok(metadata) => {
                 Err(ReportFileError::NotRegular { path: self.path.clone(), kind: kind(metadata.file_type()) })
             }
@@ -186,10 +203,10 @@ mod tests {
         let path = folder.path().join("page.html");
         let file = ReportFile::new(&path).unwrap();
         assert_eq!(names(folder.path()), [""; 0], "nothing before the run");
-        file.write("one").unwrap();
+        file.write("<!DOCTYPE html>\none").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
-        ReportFile::new(&path).unwrap().write("two").unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+        ReportFile::new(&path).unwrap().write("<!DOCTYPE html>\ntwo").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "<!DOCTYPE html>\ntwo");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
         assert_eq!(names(folder.path()), ["page.html"]);
     }
@@ -206,6 +223,10 @@ mod tests {
         symlink(at("file"), at("link")).unwrap();
         assert!(refusal(&at("link")).contains("is a symbolic link"));
         assert!(refusal(&at("file/page.html")).contains("cannot look at it"));
+        fs::write(at("image"), [0; 4096]).unwrap();
+        assert!(refusal(&at("image")).contains("is no page of a report"));
+        assert_eq!(fs::read(at("image")).unwrap(), [0; 4096]);
+        fs::remove_file(at("image")).unwrap();
         for nameless in [Path::new(""), &at("new/")] {
             assert!(refusal(nameless).contains("names no file"));
         }

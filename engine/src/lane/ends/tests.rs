@@ -29,7 +29,7 @@ fn spread(lanes: &[u8]) -> Work {
 fn batch(works: &[Work]) -> Batch {
     let options = BatchOptions::with_capacity(works.len() as u32);
     let batch = Batch::new(options, 3, Arc::default(), Arc::new(AtomicUsize::new(1)));
-    batch.append(works, |_| None, |work| Ok::<_, RequestError>(*work)).unwrap();
+    batch.append(works, |_| None, |work| Ok::<_, RequestError>(*work), |_| ()).unwrap();
     batch
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tentpeg_driver::dma::{AcceleratorMemory, Access};
 use tentpeg_driver::gpu::{
@@ -45,7 +46,8 @@ fn open(uri: &str, ways: StandInWays, paths: &str, len: usize) -> Rig {
 }
 
 fn open_with(uris: &[&str], options: GpuOptions, gpu: Arc<StandIn>, len: usize) -> Result<Rig, MemoryError> {
-    let config = EngineConfig { queue_entries: 16, gpu: Some(options), ..EngineConfig::default() };
+    let drain_timeout = Duration::from_millis(20);
+    let config = EngineConfig { queue_entries: 16, gpu: Some(options), drain_timeout, ..EngineConfig::default() };
     let options = OpenOptions { config, lanes: LaneMode::CallerDriven, ..OpenOptions::default() };
     let (engine, lane) = Engine::open_devices(uris.iter().copied(), options).unwrap();
     let mut lane = lane.unwrap();
@@ -409,4 +411,24 @@ fn a_device_that_fails_every_command_is_no_reason_to_refuse_memory() {
     assert!(proof.contains("does not move blocks") || proof.contains("Internal Error"), "{proof}");
     drop(memory);
     rig.bench.engine.close_with(rig.bench.lane).unwrap();
+}
+
+/// Who is told that his read was given up has the memory back: what the device had written until then is not to come later.
+#[test]
+fn what_never_completes_is_flushed_for_before_it_is_given_up() {
+    let mut rig = open("model:size=1MiB", UNORDERED, "dma-buf", 64 << 10);
+    let never = Rule {
+        queue: CommandQueue::Io,
+        opcode: None,
+        when: When::Next(u64::MAX),
+        action: Action::Delay { turns: u32::MAX },
+    };
+    rig.bench.engine.faults().unwrap().add(never);
+    let batch = rig.bench.submit(&[rig.bench.read(0, 0, BLOCK)]);
+    rig.bench.lane.turn();
+    assert_eq!(rig.gpu.flushes(), 0);
+    let Bench { engine, lane, memory } = rig.bench;
+    let _ = engine.close_with(lane);
+    assert_eq!((states(&batch), rig.gpu.flushes()), (vec![Failed], 1));
+    drop(memory);
 }

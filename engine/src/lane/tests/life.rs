@@ -1,10 +1,13 @@
 //! Beginnings and ends: what becomes of work when its batch, its lane or its engine goes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
 use super::*;
+use crate::BatchOptions;
+use crate::batch::Shared;
 use TransferState::{Canceled, Completed, Failed, Pending};
 
 const BLOCK: u64 = 4096;
@@ -252,4 +255,39 @@ fn an_engine_that_did_not_open_leaves_no_file() {
     let error = Engine::open(&file_uri(&path, "size=1MiB"), config).map(drop).unwrap_err().to_string();
     assert!(error.contains("a queue of 1 entries cannot be had: 2 to 1024 are possible"), "{error}");
     assert!(!path.exists());
+}
+
+/// A notifier may submit, and is told of what was refused once: a turn ends, whatever it puts into the inbox meanwhile.
+#[test]
+fn a_turn_ends_whatever_a_notifier_submits() {
+    let (engine, mut lane) = Engine::open_caller_driven("model:size=1MiB", EngineConfig::default()).unwrap();
+    let engine = Arc::new(engine);
+    let memory = engine.allocate_memory(4096).unwrap();
+    let request = Request {
+        opcode: OpCode::Read,
+        source: memory.address(),
+        target_id: SegmentId(1),
+        target_offset: 0,
+        length: 4096,
+    };
+    let (weak, own) = (Arc::downgrade(&engine), Arc::<OnceLock<Weak<Shared>>>::default());
+    let again = Arc::clone(&own);
+    let notifier = move |_| {
+        let batch = again.get().and_then(Weak::upgrade).map(|shared| Batch { shared });
+        if let (Some(engine), Some(batch)) = (weak.upgrade(), batch)
+            && batch.tasks() < 1000
+        {
+            // Freed meanwhile, it is refused.
+            let _ = engine.submit(&batch, &[request]);
+        }
+    };
+    let options = BatchOptions { notifier: Some(Box::new(notifier)), ..BatchOptions::with_capacity(4) };
+    let batch = engine.allocate_batch_with(options).unwrap();
+    own.set(Arc::downgrade(&batch.shared)).unwrap();
+    engine.submit(&batch, &[Request { target_id: SegmentId(9), ..request }]).unwrap();
+    lane.turn();
+    assert!(batch.tasks() <= 3, "{} tasks after one turn", batch.tasks());
+    batch.free_with(&mut lane);
+    drop((own, memory));
+    Arc::into_inner(engine).unwrap().close_with(lane).unwrap();
 }

@@ -139,7 +139,7 @@ fn a_transfer_that_no_command_can_carry_fails() {
     let head = Head::transfer(OpCode::Read, Durability::None, 0, 1);
     let iova = bench.memory.iovas().unwrap().start();
     let transfers = [0, BLOCK].map(|length| Transfer { head, slba: 64 + length / BLOCK, iova, length });
-    let (_, lanes) = batch.append(&transfers, |transfer| Some(*transfer), |_| unreachable!()).unwrap();
+    let (_, lanes) = batch.append(&transfers, |transfer| Some(*transfer), |_| unreachable!(), |_| ()).unwrap();
     assert_eq!(lanes.iter().collect::<Vec<_>>(), [0]);
     assert!(bench.lane.ports[0].inbox.push(Arc::clone(&batch.shared)).is_ok());
     bench.run();
