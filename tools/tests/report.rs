@@ -24,7 +24,7 @@ fn names(folder: &Path) -> Vec<String> {
 fn a_page_is_written_beside_what_is_printed_and_its_place_is_named() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("trace <b>.jsonl"), "{\"hash_ids\":[1,2,3]}\n{\"hash_ids\":[1,2,4]}\n").unwrap();
-    fs::write(folder.path().join("old.html"), "old").unwrap();
+    fs::write(folder.path().join("old.html"), "<!DOCTYPE html>\nold").unwrap();
     let runs = [
         (&REPLAY[..], &["--trace", "trace <b>.jsonl", "--report", "old.html"][..], "old.html"),
         (&BENCH[..], &["--json", "--report", "new.html"][..], "new.html"),
@@ -59,8 +59,8 @@ fn a_page_that_cannot_be_written_is_refused_before_anything_is_done() {
         (&BENCH, &["--report", "none/page.html"], "--report none/page.html: the folder none does not exist"),
         (&REPLAY, &["--report", "folder"], "--report folder is a directory"),
         (&BENCH, &["--report", "/dev/stdout"], "--report /dev/stdout is a symbolic link"),
-        (&REPLAY, &["--trace", "trace", "--report", "./trace"], "is the trace of this run"),
-        (&REPLAY, &["--device", disk, "--report", "disk"], "--report disk is the device's file of this run"),
+        (&REPLAY, &["--trace", "trace", "--report", "./trace"], "./trace is there and is no page of a report"),
+        (&REPLAY, &["--device", disk, "--report", "disk"], "--report disk is there and is no page of a report"),
         (&REPLAY, &["--device", create, "--report", "new"], "--report new is the device's file of this run"),
         (&["bench"], &[create, "--mode", "write", "--report", "new"], "--report new is the device's file"),
     ];
