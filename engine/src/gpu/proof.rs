@@ -246,19 +246,6 @@ impl Proof {
         };
         let [first, second, third] = [1, 2, 3].map(|number| self.pattern(address, number));
         let host = self.host.iova();
-        let mut by_host = |opcode| {
-            let failed = |reason| ProofError::Scratch { device: device.to_owned(), reason };
-            mover.transfer(opcode, host).map_err(failed)
-        };
-        // By host memory alone: the scratch extent keeps what is written there, and has something else than what is to come.
-        self.host.view().write(0, &first);
-        by_host(OpCode::Write)?;
-        self.host.view().write(0, &third);
-        by_host(OpCode::Read)?;
-        if self.in_host() != first {
-            let reason = "it does not keep what is written there".to_owned();
-            return Err(ProofError::Scratch { device: device.to_owned(), reason });
-        }
         let mut transfer = |opcode, iova| {
             let failed = |reason| match iova == host {
                 true => ProofError::Scratch { device: device.to_owned(), reason },
@@ -266,6 +253,15 @@ impl Proof {
             };
             mover.transfer(opcode, iova).map_err(failed)
         };
+        // By host memory alone: the scratch extent keeps what is written there, and has something else than what is to come.
+        self.host.view().write(0, &first);
+        transfer(OpCode::Write, host)?;
+        self.host.view().write(0, &third);
+        transfer(OpCode::Read, host)?;
+        if self.in_host() != first {
+            let reason = "it does not keep what is written there".to_owned();
+            return Err(ProofError::Scratch { device: device.to_owned(), reason });
+        }
         if proved.access.contains(Access::DEVICE_READS) {
             self.put(address, &second)?;
             transfer(OpCode::Write, iova)?;

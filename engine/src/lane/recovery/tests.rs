@@ -94,19 +94,16 @@ fn a_namespace_that_a_reset_has_changed_is_not_used_any_more() {
     assert!(engine.close_with(lane).is_err());
 }
 
+/// The model's namespace has so many bytes from now on.
+fn resize(lane: &Lane, bytes: u64) {
+    lock(&lane.ports[0].watch.device).as_ref().unwrap().model.as_ref().unwrap().namespaces().resize(1, bytes).unwrap();
+}
+
 /// One that has grown has all the blocks that it had.
 #[test]
 fn a_namespace_that_has_grown_is_used_on() {
     let (engine, mut lane) = open();
-    lock(&lane.ports[0].watch.device)
-        .as_ref()
-        .unwrap()
-        .model
-        .as_ref()
-        .unwrap()
-        .namespaces()
-        .resize(1, 2 << 20)
-        .unwrap();
+    resize(&lane, 2 << 20);
     engine.faults().unwrap().arm(At::Now, Life::Fatal);
     until_stopped(&engine, &mut lane, 1);
     assert_eq!(read(&engine, &mut lane), TransferState::Completed);
@@ -116,15 +113,7 @@ fn a_namespace_that_has_grown_is_used_on() {
 #[test]
 fn a_namespace_that_has_shrunk_is_not_used_any_more() {
     let (engine, mut lane) = open();
-    lock(&lane.ports[0].watch.device)
-        .as_ref()
-        .unwrap()
-        .model
-        .as_ref()
-        .unwrap()
-        .namespaces()
-        .resize(1, (1 << 20) - BLOCK)
-        .unwrap();
+    resize(&lane, (1 << 20) - BLOCK);
     engine.faults().unwrap().arm(At::Now, Life::Fatal);
     until_stopped(&engine, &mut lane, 2);
     assert_eq!(read(&engine, &mut lane), TransferState::Failed);
