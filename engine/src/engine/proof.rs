@@ -33,18 +33,26 @@ impl Engine {
         let proved =
             Proved { address: memory.address(), len: memory.len() as u64, iova, access: memory.access(), path: &path };
         let (mut devices, mut not_tried) = (0, None);
+        // Copies and buffers serve one device after the other.
+        let mut made: Option<Proof> = None;
         for (number, opened) in (0..).zip(&self.devices) {
             let scratch = self.scratch(opened, gpu, &proved, lane.is_some());
             let tried = scratch.map_err(str::to_owned).and_then(|scratch| {
+                let lba_size = opened.info.limits.lba_size() as usize;
                 let register = |memory| self.space.register(memory, Access::all());
-                let proof = Proof::new(gpu.accelerator(), opened.info.limits.lba_size() as usize, register);
+                let proof = match made.take().filter(|proof| proof.len() == Proof::length(lba_size)) {
+                    Some(proof) => Ok(proof),
+                    None => Proof::new(gpu.accelerator(), lba_size, register),
+                };
                 proof.map(|proof| (proof, scratch.slba())).map_err(|error| error.to_string())
             });
             let tried = match tried {
                 Ok((mut proof, slba)) => {
                     let length = proof.len() as u64;
                     let mut mover = ByLane { engine: self, device: number, slba, length, lane: lane.as_deref_mut() };
-                    match proof.run(proved, &opened.info.name, &mut mover) {
+                    let ended = proof.run(proved, &opened.info.name, &mut mover);
+                    made = Some(proof);
+                    match ended {
                         // A drive that serves nobody says nothing of the way, and is no reason to refuse it to others.
                         Err(ProofError::Scratch { reason, .. }) => Err(reason),
                         ended => Ok(ended?),

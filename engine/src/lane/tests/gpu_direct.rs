@@ -67,12 +67,17 @@ fn series(offset: u64, blocks: u64, seed: u64) -> GpuSeries {
 
 /// A file with a label, whose scratch extent is of 1 MiB.
 fn labelled(folder: &Path) -> String {
+    labelled_as(folder, "a")
+}
+
+/// As [`labelled`], with a segment of that name.
+fn labelled_as(folder: &Path, segment: &str) -> String {
     let uri = file_uri(&folder.join("store"), "size=8MiB");
     let mut device = Administration::open(&uri).unwrap();
     device.create_label(&NewLabel::default()).unwrap();
     let (mut label, mut blocks) = device.change().unwrap();
     let new = NewSegment {
-        name: "a".to_owned(),
+        name: segment.to_owned(),
         uuid: uuid::Uuid::nil(),
         capacity: 2 << 20,
         durability: crate::label::Durability::None,
@@ -431,4 +436,21 @@ fn what_never_completes_is_flushed_for_before_it_is_given_up() {
     let _ = engine.close_with(lane);
     assert_eq!((states(&batch), rig.gpu.flushes()), (vec![Failed], 1));
     drop(memory);
+}
+
+/// One device after the other, whatever their blocks are.
+#[test]
+fn each_of_several_devices_proves_the_way() {
+    let folders = [0; 2].map(|_| tempfile::tempdir().unwrap());
+    let uris = [0, 1].map(|number: usize| labelled_as(folders[number].path(), &format!("s{number}")));
+    let uris: Vec<&str> = uris.iter().map(String::as_str).collect();
+    let gpu = StandIn::with_ways(64 << 20, ORDERED);
+    let options = GpuOptions {
+        paths: GpuPaths::DMA_BUF_MMAP,
+        proving: Proving::Required,
+        ..GpuOptions::new(Arc::clone(&gpu) as _)
+    };
+    let rig = open_with(&uris, options, gpu, 64 << 10).unwrap();
+    assert_eq!(rig.bench.memory.proof(), Some(&GpuProof::Proved { devices: 2 }));
+    rig.bench.engine.close_with(rig.bench.lane).unwrap();
 }
