@@ -13,6 +13,8 @@ const MOST: usize = 4096;
 const MOST_SHOWN: usize = 160;
 /// The most holders that are named.
 const MOST_HOLDERS: usize = 8;
+/// Looks at the kernel's list before a lock that somebody holds is taken not to be there.
+const LOOKS: usize = 8;
 
 /// A process that holds a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,8 +88,10 @@ pub(super) fn of(file: &File) -> Vec<Holder> {
 
 /// Who holds the lock on `file` by the kernel's list.
 pub(super) fn listed(file: &File) -> Vec<Holder> {
-    let pids = fs::read_to_string("/proc/locks").map(|locks| pids(&locks, file)).unwrap_or_default();
-    pids.into_iter().map(Holder::seen).collect()
+    // The kernel gives its list in pieces, by numbers: a lock that goes between two of them has it pass over another.
+    let mut looks = (0..LOOKS).filter_map(|_| fs::read_to_string("/proc/locks").ok());
+    let found = looks.find_map(|locks| Some(pids(&locks, file)).filter(|found| !found.is_empty()));
+    found.unwrap_or_default().into_iter().map(Holder::seen).collect()
 }
 
 /// The processes that hold `file` by `flock`, of a text like `/proc/locks`.
