@@ -290,7 +290,8 @@ impl Batch {
 
     /// Frees it: gives up what was not issued, as [`cancel`](Self::cancel) does, takes no more, and returns when nothing
     /// of the engine uses it any more. Then every task has ended, so that no hardware touches its memory, and no call of
-    /// its notifier is under way or will come. Other handles may be asked for states still.
+    /// its notifier is under way or will come: what that holds has been dropped. It counts for
+    /// [`max_batches`](crate::EngineConfig::max_batches) no more. Other handles may be asked for states still.
     ///
     /// For an engine whose lanes have threads, or whose lane has been dropped; not to be called by a notifier, which this would
     /// wait for. How long it takes is bounded by the deadlines by which the engine recovers a controller that does not end a command.
@@ -299,7 +300,7 @@ impl Batch {
         loop {
             let seen = self.shared.progress.now();
             if self.shared.is_let_go() {
-                return;
+                return self.shared.retire();
             }
             self.shared.progress.wait(seen, progress::deadline(Duration::MAX));
         }
@@ -311,6 +312,7 @@ impl Batch {
         while !self.shared.is_let_go() {
             lane.turn();
         }
+        self.shared.retire();
     }
 
     fn existing(&self, task: u32) -> Result<&Task, NoSuchTask> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::hold::Hold;
 use super::{BatchOptions, BatchStatus, Priority, SubmitError};
@@ -29,10 +29,14 @@ pub(crate) struct Shared {
     /// Whether somebody frees it. Written under that lock.
     freed: AtomicBool,
     priority: Priority,
-    notifier: Option<Notifier>,
+    /// Whether there is a notifier: most batches have none, and look no further.
+    notifies: bool,
+    /// Taken out when the batch has been freed. Lanes that have the batch read it, also one in the other's call.
+    notifier: RwLock<Option<Notifier>>,
     pub(super) progress: Arc<Progress>,
-    /// Batches of the engine that live; this one is counted.
+    /// Batches of the engine that live, and whether this one is counted still.
     pub(super) live: Arc<AtomicUsize>,
+    is_counted: AtomicBool,
 }
 
 /// What submitters have left under their lock.
@@ -92,7 +96,7 @@ impl Ends {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.live.fetch_sub(1, Ordering::Relaxed);
+        self.uncount();
     }
 }
 
@@ -109,9 +113,11 @@ impl Shared {
             appended: Mutex::default(),
             freed: AtomicBool::new(false),
             priority: options.priority,
-            notifier: options.notifier.map(Notifier),
+            notifies: options.notifier.is_some(),
+            notifier: RwLock::new(options.notifier.map(Notifier)),
             progress,
             live,
+            is_counted: AtomicBool::new(true),
         }
     }
 
@@ -204,7 +210,9 @@ impl Shared {
     /// Tells whoever wants to know that tasks have ended. By lanes alone, which have the batch then.
     #[inline]
     fn notify(&self) {
-        if let Some(Notifier(notifier)) = &self.notifier {
+        if self.notifies
+            && let Some(Notifier(notifier)) = &*self.notifier.read().unwrap_or_else(PoisonError::into_inner)
+        {
             // Between this lane's count and the look at the others': of two that count at the same time the later one
             // tells of both.
             fence(Ordering::SeqCst);
@@ -280,6 +288,20 @@ impl Shared {
     /// Whether no lane has it, or is to get it: for whoever frees it.
     pub(super) fn is_let_go(&self) -> bool {
         self.first_lane.hold.is_quiet() && self.other_lanes.iter().all(|lane| lane.hold.is_quiet())
+    }
+
+    /// By whoever has freed it, when every lane has let go: it is no live batch any more, and what its notifier holds goes
+    /// in this thread, whatever handles, or a lane that is just about to drop its own, keep of it.
+    pub(super) fn retire(&self) {
+        let notifier = self.notifier.write().unwrap_or_else(PoisonError::into_inner).take();
+        drop(notifier);
+        self.uncount();
+    }
+
+    fn uncount(&self) {
+        if self.is_counted.swap(false, Ordering::Relaxed) {
+            self.live.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Appends a task for each of `requests`, all or none, and publishes them. What a request is says `transfer`, and

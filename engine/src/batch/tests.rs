@@ -260,6 +260,22 @@ fn what_was_freed_takes_no_more_and_waits_for_lanes_that_have_it() {
     batch.free();
 }
 
+/// Whatever a lane that is about to drop its own handle keeps of it.
+#[test]
+fn what_was_freed_lives_no_more_and_has_dropped_its_notifier() {
+    let (held, live) = (Arc::new(()), Arc::new(AtomicUsize::new(2)));
+    let kept = Arc::clone(&held);
+    let notifier = move |_: BatchStatus| _ = &kept;
+    let options = BatchOptions { notifier: Some(Box::new(notifier)), ..BatchOptions::default() };
+    let batch = Batch::new(options, 1, Arc::default(), Arc::clone(&live));
+    let of_lane = Arc::clone(&batch.shared);
+    batch.clone().free();
+    assert_eq!((live.load(Ordering::Relaxed), Arc::strong_count(&held)), (1, 1));
+    batch.free();
+    drop(of_lane);
+    assert_eq!(live.load(Ordering::Relaxed), 1, "it was counted once");
+}
+
 /// Two lanes count their last tasks at the same moment: one of their calls knows of both.
 #[test]
 fn of_two_calls_at_the_same_time_one_knows_of_both_ends() {

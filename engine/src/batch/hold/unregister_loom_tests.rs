@@ -2,13 +2,14 @@
 //! memory is taken for nobody's, no lane has a task any more that names it, and none will.
 //!
 //! The hold is the real one. In place of the set of registered memory, which is swapped whole, stands a flag, and a count of
-//! those who look at it; in place of the inbox a number; the question is asked and answered by a flag each. Each step that
-//! is left out, and each ordering, breaks the promise.
+//! those who look at it; in place of the inbox a number; the question is asked and answered by a flag each. Another submitter
+//! may append a task to the same batch, one that names other memory. Each step that is left out, and each ordering, breaks the
+//! promise.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU32, fence};
+use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 use super::loom_tests::{Left, LoomFlag};
@@ -30,17 +31,35 @@ enum Without {
     Answer,
     /// Nobody waits for the task.
     WaitForTask,
+    /// Who has linked the batch puts it into the inbox when he has let go of the lock: others append behind it and are gone.
+    HandingUnderLock,
 }
+
+/// Tasks of the batch: the one that names the memory, and the other submitter's.
+const NAMES: u32 = 1;
+const OTHER: u32 = 2;
 
 const PENDING: u32 = 1;
 const ENDED: u32 = 2;
 
+/// Who submits beside the thread that unregisters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Beside {
+    /// The one whose task names the memory.
+    Names,
+    /// The other one; the task that names the memory was submitted before, by the thread that unregisters.
+    Other,
+}
+
 struct Scene {
     without: Without,
+    beside: Beside,
     /// Whether requests can name the memory, and how many submits look at that.
     named: AtomicBool,
     submits: AtomicU32,
-    /// Tasks that are published; there is one at the most. Its state, for all.
+    /// Held while tasks are appended.
+    appended: Mutex<()>,
+    /// Tasks that are published, and the state of the one that names the memory.
     tail: AtomicU32,
     state: AtomicU32,
     inbox: AtomicU32,
@@ -53,12 +72,14 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(without: Without) -> Self {
+    fn new(without: Without, beside: Beside) -> Self {
         let flag = || LoomFlag::new(Left::Nothing);
         Self {
             without,
+            beside,
             named: AtomicBool::new(true),
             submits: AtomicU32::new(0),
+            appended: Mutex::new(()),
             tail: AtomicU32::new(0),
             state: AtomicU32::new(0),
             inbox: AtomicU32::new(0),
@@ -78,12 +99,24 @@ impl Scene {
         fence(Ordering::SeqCst);
         if self.named.load(Ordering::Relaxed) {
             self.state.store(PENDING, Ordering::Relaxed);
-            self.tail.store(1, Ordering::Release);
-            if self.hold.link() {
-                self.inbox.store(1, Ordering::Relaxed);
-            }
+            self.append(NAMES);
         }
         self.submits.fetch_sub(1, self.order(Ordering::Release, Without::EndOfSubmit));
+    }
+
+    /// Appends a task. For the other submitter nobody waits: it has looked at what can be named after the memory was taken out.
+    fn append(&self, task: u32) {
+        // One alone has nobody to wait for at it.
+        let mut appended = (self.beside == Beside::Other).then(|| self.appended.lock().unwrap());
+        self.tail.store(self.tail.load(Ordering::Relaxed) | task, Ordering::Release);
+        let linked = self.hold.link();
+        if self.without == Without::HandingUnderLock {
+            appended = None;
+        }
+        if linked {
+            self.inbox.store(1, Ordering::Relaxed);
+        }
+        drop(appended);
     }
 
     /// The lane looks once: what it was asked, then its inbox, then its task. What it has is its own.
@@ -107,7 +140,8 @@ impl Scene {
         if self.inbox.load(Ordering::Relaxed) != 0 {
             self.inbox.store(0, Ordering::Relaxed);
             self.hold.take();
-            *has |= self.tail.load(Ordering::Relaxed) != 0;
+            let named = self.tail.load(Ordering::Relaxed) & NAMES != 0;
+            *has |= named && self.state.load(Ordering::Relaxed) == PENDING;
         }
     }
 
@@ -145,17 +179,28 @@ impl Scene {
     }
 }
 
-fn run(without: Without) {
-    loom::model(move || {
-        let scene = Arc::new(Scene::new(without));
+fn run(without: Without, beside: Beside) {
+    let mut builder = loom::model::Builder::new();
+    // With a lock there are too many interleavings; what goes wrong without it needs one preemption.
+    builder.preemption_bound = (beside == Beside::Other).then_some(3);
+    builder.check(move || {
+        let scene = Arc::new(Scene::new(without, beside));
         let submitter = {
             let scene = Arc::clone(&scene);
-            thread::spawn(move || scene.submit())
+            thread::spawn(move || match beside {
+                Beside::Names => scene.submit(),
+                Beside::Other => scene.append(OTHER),
+            })
         };
+        // In the other scene the second look would see nothing that the one at the end does not.
+        let looks = if beside == Beside::Names { 2 } else { 1 };
         let lane = {
             let scene = Arc::clone(&scene);
-            thread::spawn(move || (0..2).for_each(|_| scene.look(&mut false)))
+            thread::spawn(move || (0..looks).for_each(|_| scene.look(&mut false)))
         };
+        if let Beside::Other = beside {
+            scene.submit();
+        }
         let unregistered = scene.unregister();
         submitter.join().unwrap();
         lane.join().unwrap();
@@ -168,21 +213,23 @@ fn run(without: Without) {
 
 #[test]
 fn memory_that_is_unregistered_is_named_by_no_task() {
-    run(Without::Nothing);
+    run(Without::Nothing, Beside::Names);
+    run(Without::Nothing, Beside::Other);
 }
 
 /// The negative controls.
 #[test]
 fn each_step_and_ordering_of_unregistering_is_needed() {
-    for without in [
-        Without::Closing,
-        Without::WaitForSubmits,
-        Without::EndOfSubmit,
-        Without::Inbox,
-        Without::Answer,
-        Without::WaitForTask,
+    for (without, beside) in [
+        (Without::Closing, Beside::Names),
+        (Without::WaitForSubmits, Beside::Names),
+        (Without::EndOfSubmit, Beside::Names),
+        (Without::Inbox, Beside::Names),
+        (Without::Answer, Beside::Names),
+        (Without::WaitForTask, Beside::Names),
+        (Without::HandingUnderLock, Beside::Other),
     ] {
-        let outcome = catch_unwind(AssertUnwindSafe(|| run(without)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(without, beside)));
         assert!(outcome.is_err(), "left out without harm: {without:?}");
     }
 }
