@@ -240,7 +240,7 @@ pub(crate) struct Task {
     /// State in bits 0 to 7, whether it has failed for want of a lane in bit 8, the NVMe status that decided it in bits 16 to
     /// 30.
     state: AtomicU32,
-    /// The first outcome other than success.
+    /// The first outcome other than success; of a spread task CANCELED stands back behind any other.
     failure: AtomicU32,
     /// Whether a command of a spread task was issued.
     begun: AtomicU32,
@@ -352,13 +352,17 @@ impl Task {
 
     /// The share of a lane has ended, with this outcome. By that lane, once. The task's end, if it was the last one.
     pub(crate) fn share_ended(&self, outcome: Outcome) -> Option<TransferState> {
-        let failure = Outcome(countdown::share_ended(&self.open, &self.failure, outcome.0)?);
+        let failure = Outcome(countdown::share_ended(&self.open, &self.failure, outcome.0, Outcome::CANCELED.0)?);
         Some(self.end(if failure == Outcome::CANCELED && self.has_begun() { Outcome::LOST } else { failure }))
     }
 
-    /// Ends a transfer without looking at its commands: none was issued, or the device has been stopped.
+    /// Ends a transfer without looking at its commands: none was issued, or the device has been stopped. As the first of them
+    /// that has failed, if there is one.
     pub(crate) fn give_up(&self, outcome: Outcome) -> TransferState {
-        self.end(outcome)
+        match self.failure.load(Ordering::Relaxed) {
+            0 => self.end(outcome),
+            failure => self.end(Outcome(failure)),
+        }
     }
 
     /// Publishes the end. Release: whoever sees it sees the bytes that the device wrote.
@@ -371,7 +375,8 @@ impl Task {
         TransferState::Completed
     }
 
-    /// Ends a transfer of which no command was issued, and takes it out of what is planned. By its lane.
+    /// Ends a transfer of which no command was issued, or a spread task of which this is the only lane, and takes it out of
+    /// what is planned. By its lane.
     pub(crate) fn withdraw(&self) -> TransferState {
         self.head.store(NOTHING, Ordering::Relaxed);
         self.end(Outcome::CANCELED)
@@ -469,6 +474,9 @@ mod tests {
             ([Outcome::LOST, failed.into(), Outcome::SUCCESS], true, TransferState::Failed, None),
             ([Outcome::CANCELED; 3], false, TransferState::Canceled, None),
             ([Outcome::CANCELED, Outcome::SUCCESS, Outcome::CANCELED], true, TransferState::Failed, None),
+            ([Outcome::CANCELED, failed.into(), Outcome::LOST], true, TransferState::Failed, Some(failed)),
+            ([Outcome::CANCELED, failed.into(), Outcome::CANCELED], true, TransferState::Failed, Some(failed)),
+            ([failed.into(), Outcome::CANCELED, Outcome::SUCCESS], true, TransferState::Failed, Some(failed)),
         ] {
             let task = spread(3);
             if begun {

@@ -223,8 +223,8 @@ impl Engine {
     /// not registered here is none of its business, and of what was registered more than once one registration is taken
     /// back.
     ///
-    /// A task that spans devices, or goes through staging memory, is not given up but waited for: all that is queued of
-    /// these runs to its end first; cancel their batches where that is not wanted. How long a command takes is bounded by the
+    /// A task that spans devices is not given up but waited for: all that is queued of these runs to its end first; cancel
+    /// their batches where that is not wanted. How long a command takes is bounded by the
     /// deadlines by which the engine recovers a controller that does not end it. For an engine
     /// whose lanes have threads; not to be called by a notifier.
     pub fn unregister_memory(&self, memory: Memory) {

@@ -45,7 +45,7 @@ use crate::task::Outcome;
 pub(super) struct Active {
     pub(super) batch: Arc<Shared>,
     pub(super) cursor: Cursor,
-    /// The share of the spread task that the cursor is in.
+    /// The share of the spread task that the cursor is in, once a command of it was issued.
     pub(super) share: Option<u16>,
     /// Commands in flight, waiting for a Flush, or to be issued again.
     pub(super) in_flight: u32,
@@ -460,13 +460,9 @@ impl Port {
     fn pass_canceled(&mut self, place: u32, tail: u32) -> u32 {
         let Self { active, ground, staging, .. } = self;
         let Some(Some(entry)) = active.get_mut(place as usize) else { return tail };
-        let Active { batch, cursor, share, .. } = entry;
+        let Active { batch, cursor, .. } = entry;
         let mut ends = Ends::default();
-        while cursor.task < tail
-            && cursor.planned == 0
-            && share.is_none()
-            && cancel(batch, ground.lane, cursor.task, &mut ends)
-        {
+        while cursor.task < tail && cursor.planned == 0 && cancel(batch, ground.lane, cursor.task, &mut ends) {
             // It may have waited for a staging buffer.
             staging.leave_line(batch.priority(), place);
             cursor.task += 1;
@@ -537,7 +533,7 @@ impl Port {
         let lane = self.ground.lane;
         for share in self.shares.take_all() {
             if let Some(Some(active)) = self.active.get(share.place as usize) {
-                end_share(&active.batch, lane, share.task, outcome);
+                end_share(&active.batch, lane, share.task, share.given_up(outcome));
             }
         }
         for active in self.active.iter_mut().filter_map(Option::take) {

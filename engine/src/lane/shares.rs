@@ -13,6 +13,13 @@ pub(super) struct Share {
     outcome: Outcome,
 }
 
+impl Share {
+    /// How it ends that is given up with this outcome: as its first command that has failed, if there is one.
+    pub(super) fn given_up(&self, outcome: Outcome) -> Outcome {
+        if self.outcome == Outcome::SUCCESS { outcome } else { self.outcome }
+    }
+}
+
 /// The shares, by number.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
@@ -57,6 +64,13 @@ impl Shares {
         Some(ended)
     }
 
+    /// One of which nothing was issued is as if it had not begun.
+    pub(super) fn take_back(&mut self, number: u16) {
+        if self.shares.get_mut(usize::from(number)).and_then(Option::take).is_some() {
+            self.free.push(number);
+        }
+    }
+
     /// Takes all of them: none will be counted down any more.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = Share> {
         self.free.clear();
@@ -84,9 +98,26 @@ mod tests {
         assert_eq!(shares.part_ended(one, Outcome::LOST), Some((3, failure)));
         assert_eq!(shares.part_ended(one, Outcome::SUCCESS), None, "it is gone");
         let again = shares.begin(9, 5).unwrap();
-        let left: Vec<_> = shares.take_all().map(|share| (share.place, share.task)).collect();
-        assert_eq!(left, [(9, 5)]);
+        let failing = shares.begin(9, 6).unwrap();
+        shares.command_issued(failing);
+        shares.part_ended(failing, failure);
+        let left: Vec<_> =
+            shares.take_all().map(|share| (share.place, share.task, share.given_up(Outcome::LOST))).collect();
+        assert_eq!(left, [(9, 5, Outcome::LOST), (9, 6, failure)]);
         assert_eq!(shares.part_ended(again, Outcome::SUCCESS), None);
+    }
+
+    #[test]
+    fn a_share_that_is_taken_back_has_no_end_and_leaves_its_number() {
+        let mut shares = Shares::default();
+        let (one, two) = (shares.begin(7, 3).unwrap(), shares.begin(8, 4).unwrap());
+        shares.take_back(one);
+        shares.take_back(one);
+        assert_eq!(shares.part_ended(one, Outcome::SUCCESS), None);
+        let other = shares.begin(9, 5).unwrap();
+        assert_eq!(other, one);
+        assert_ne!(shares.begin(9, 6), Some(one), "it is free once");
+        assert_eq!(shares.part_ended(two, Outcome::SUCCESS), Some((4, Outcome::SUCCESS)));
     }
 
     #[test]

@@ -76,7 +76,14 @@ impl Port {
                 }
                 Outcome::SUCCESS
             }
-            Planned::Waits => return None,
+            Planned::Waits => {
+                // Nothing of it was issued: it can be given up still.
+                if planned == 0 {
+                    self.shares.take_back(share);
+                    self.entry(place)?.share = None;
+                }
+                return None;
+            }
             Planned::Finished => Outcome::SUCCESS,
             Planned::Failed(outcome) => outcome,
         };

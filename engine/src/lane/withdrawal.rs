@@ -13,7 +13,9 @@ use tentpeg_driver::dma::IovaRange;
 use super::port::{Active, Port};
 use crate::batch::{Ends, Shared};
 use crate::device::lock;
+use crate::lanes::LaneSet;
 use crate::memory::Memory;
+use crate::staging::Staging;
 use crate::task::{Task, Work};
 
 /// A batch with tasks that name the memory.
@@ -156,17 +158,28 @@ impl Port {
         let questions = self.inquiries.take();
         // After the questions are seen: what was submitted before one of them is in the inbox at least.
         self.take_in();
+        let Self { active, staging, ground, .. } = self;
         for question in questions {
-            let lane = self.ground.lane;
-            let found: Vec<_> =
-                self.active.iter().flatten().filter_map(|active| look_through(active, lane, &question)).collect();
+            let look = |(place, active)| look_through(active, place, ground.lane, &question, staging);
+            let found: Vec<_> = (0..)
+                .zip(&*active)
+                .filter_map(|(place, active)| Some((place, active.as_ref()?)))
+                .filter_map(look)
+                .collect();
             question.answer(found);
         }
     }
 }
 
-/// Looks through a batch for tasks that name the memory, and gives up those of which it may and can.
-fn look_through(active: &Active, lane: u8, question: &Withdrawal) -> Option<Pending> {
+/// Looks through a batch for tasks that name the memory, and gives up those of which it may and can: no other lane has to do
+/// with them.
+fn look_through(
+    active: &Active,
+    place: u32,
+    lane: u8,
+    question: &Withdrawal,
+    staging: &mut Staging,
+) -> Option<Pending> {
     let Active { batch, cursor, .. } = active;
     let (tail, mut tasks, mut ends) = (batch.tail(), batch.walk(), Ends::default());
     let mut first = None;
@@ -176,9 +189,12 @@ fn look_through(active: &Active, lane: u8, question: &Withdrawal) -> Option<Pend
             continue;
         }
         let unplanned = index > cursor.task || index == cursor.task && cursor.planned == 0;
-        let own = matches!(task.work(), Work::Transfer(transfer) if transfer.head.lane() == lane);
-        if question.gives_up && unplanned && own {
+        if question.gives_up && unplanned && task.work().lanes() == LaneSet::one(lane) {
             ends.add(task.withdraw());
+            if index == cursor.task {
+                // It may have waited for a staging buffer.
+                staging.leave_line(batch.priority(), place);
+            }
         } else {
             first.get_or_insert(index);
         }
@@ -193,7 +209,6 @@ mod tests {
 
     use super::*;
     use crate::OpCode;
-    use crate::lanes::LaneSet;
     use crate::segment::Durability;
     use crate::task::{Head, Operation, Spread, Transfer};
 

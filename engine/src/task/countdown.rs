@@ -24,11 +24,14 @@ impl Word for AtomicU32 {
 }
 
 /// One share has ended, with this outcome, of which 0 is success. By its lane, once. What became of all of them, if it was
-/// the last one: the first outcome that was no success.
-pub(super) fn share_ended(open: &impl Word, first_failure: &impl Word, outcome: u32) -> Option<u32> {
+/// the last one: the first outcome that was no success, `weak` only where there is no other.
+pub(super) fn share_ended(open: &impl Word, first_failure: &impl Word, outcome: u32, weak: u32) -> Option<u32> {
     if outcome != 0 {
         // The first to fail decides; whoever ends the task reads it behind the countdown.
-        let _ = first_failure.compare_exchange(0, outcome, Ordering::Relaxed, Ordering::Relaxed);
+        let decides = |over| first_failure.compare_exchange(over, outcome, Ordering::Relaxed, Ordering::Relaxed);
+        if decides(0) == Err(weak) {
+            let _ = decides(weak);
+        }
     }
     // Release: the outcome, and the bytes, of this share are seen by whoever ends the task; Acquire: so are those of the
     // other shares.

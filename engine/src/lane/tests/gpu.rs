@@ -364,6 +364,22 @@ fn a_turn_that_has_copies_is_a_busy_one() {
     }
 }
 
+/// What comes in the meantime, and never ends, does not take the slots of writes whose bytes are in their buffers.
+#[test]
+fn a_write_that_has_been_copied_is_issued_before_what_has_waited_less() {
+    let (mut bench, _gpu) = open_staged("model:size=1MiB", 4, 16 * BLOCK as usize, GpuPaths::STAGED);
+    let host = bench.engine.allocate_memory(BLOCK as usize).unwrap();
+    let read = |block: u64| Request { source: host.address(), ..bench.read(0, (255 - block % 256) * BLOCK, BLOCK) };
+    let direct = bench.submit(&(0..4_000).map(read).collect::<Vec<_>>());
+    let staged =
+        bench.submit(&(0..8).map(|block| bench.write(block * BLOCK, block * BLOCK, BLOCK)).collect::<Vec<_>>());
+    run_until(&mut bench.lane, |_| staged.overall().is_finished());
+    assert!(direct.overall().ended < 2_000, "{:?}", direct.overall());
+    bench.run();
+    assert_eq!((states(&staged), direct.overall().unsuccessful), (vec![Completed; 8], 0));
+    bench.close();
+}
+
 #[test]
 fn staged_memory_of_a_gpu_may_be_on_any_byte_and_so_may_what_is_read() {
     let (mut bench, gpu) = open_staged("model:size=1MiB", 16, 4096, GpuPaths::STAGED);

@@ -118,6 +118,53 @@ fn a_part_of_a_stripe_that_fails_for_good_fails_the_whole_once() {
     bench.engine.close_with(bench.lane).unwrap();
 }
 
+/// A device has said why a task fails, and is gone before the rest of it has ended.
+#[test]
+fn what_a_device_said_of_a_task_outlives_the_device() {
+    let status = StatusCode::WRITE_FAULT.status().with_dnr(true);
+    for segment in [OWN, STRIPE] {
+        let mut bench = open(16);
+        fault(&bench, 0, When::Nth(1), Action::Status { status, execute: false });
+        // A command that one rule has befallen is none of the next one's.
+        fault(&bench, 0, When::Nth(1), Action::Delay { turns: u32::MAX });
+        // Two commands of the first device.
+        let batch = bench.submit(&[on(segment, bench.read(0, 0, if segment == OWN { 4 } else { 8 } * BLOCK))]);
+        assert!(bench.lane.turn());
+        turn_alone(&mut bench.lane.ports[0], |port| port.active[0].as_ref().unwrap().in_flight == 1);
+        pull(&mut bench);
+        bench.run();
+        assert_eq!((states(&batch), batch.nvme_status(0).unwrap()), (vec![Failed], Some(status)), "{segment:?}");
+        assert_eq!(batch.overall(), BatchStatus { tasks: 1, ended: 1, unsuccessful: 1 });
+        assert_eq!(bench.engine.violations(), []);
+    }
+}
+
+/// Of a task that waits for something before its first command nothing was issued.
+#[test]
+fn a_task_that_waits_for_a_list_can_be_canceled() {
+    let mut bench = open(16);
+    let port = &mut bench.lane.ports[0];
+    let limits = port.ground.limits;
+    let lists = port.lists.as_mut().unwrap();
+    let taken: Vec<_> = std::iter::from_fn(|| lists.write(&limits, 0, 1)).map(|list| list.unwrap().0).collect();
+    let batch = bench.engine.allocate_batch(1).unwrap();
+    bench.engine.submit_deallocate(&batch, OWN, 0, BLOCK).unwrap();
+    assert!(bench.lane.turn());
+    let active = bench.lane.ports[0].active[0].as_ref().unwrap();
+    assert_eq!((active.cursor.task, active.share, states(&batch)), (0, None, vec![Pending]));
+    batch.cancel();
+    bench.run();
+    assert_eq!(states(&batch), [TransferState::Canceled]);
+    let second = bench.engine.allocate_batch(1).unwrap();
+    bench.engine.submit_deallocate(&second, OWN, 0, BLOCK).unwrap();
+    bench.lane.turn();
+    let lists = bench.lane.ports[0].lists.as_mut().unwrap();
+    taken.into_iter().for_each(|list| lists.give_back(list));
+    bench.run();
+    assert_eq!(states(&second), [Completed]);
+    bench.engine.close_with(bench.lane).unwrap();
+}
+
 /// The command that has its last byte is the end of its planning, also where it takes the last slot.
 #[test]
 fn a_share_is_planned_to_its_end_by_its_last_command() {

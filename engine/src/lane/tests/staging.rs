@@ -238,6 +238,30 @@ fn cancels_and_frees_leave_the_line() {
     rig.close();
 }
 
+/// What waits for a buffer, and whatever stands behind it, is given up with its memory; who has waited longer keeps its place.
+#[test]
+fn memory_that_is_unregistered_gives_up_what_waits_for_a_buffer() {
+    let own = Own::new(4 << 20);
+    let mut rig = Rig::new(256, model());
+    let going = rig.unreached(&own, 0, 2 << 20);
+    rig.unreached(&own, 2 << 20, 2 << 20);
+    let reads = |at: u64, count| vec![request(OpCode::Read, own.address() + at, 0, 1 << 20); count];
+    let batches = [(0, 8), (0, 2), (2 << 20, 1)].map(|(at, count)| rig.bench.submit(&reads(at, count)));
+    rig.bench.lane.turn();
+    rig.bench.engine.unregister_memory_with(going, &mut rig.bench.lane);
+    let [first, second, other] = batches.each_ref().map(states);
+    let completed = first.iter().filter(|state| **state == Completed).count();
+    assert!((1..=3).contains(&completed), "{first:?}");
+    assert!(first[completed..].iter().chain(&second[1..]).all(|state| *state == Canceled), "{first:?} {second:?}");
+    assert!(other.len() == 1 && other[0] != Canceled);
+    rig.bench.run();
+    assert_eq!(states(&batches[2]), [Completed]);
+    let given_up = batches.iter().map(|batch| batch.overall().unsuccessful).sum::<u32>();
+    let reads = rig.bench.engine.counters().staged_reads;
+    assert_eq!(reads, u64::from(11 - given_up) * 16, "nothing of those that were given up was read");
+    rig.close();
+}
+
 /// A write through staging is as durable as any, and one whose command fails, or is lost with a reset or with the power, is
 /// copied and issued again.
 #[test]

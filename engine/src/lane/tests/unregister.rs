@@ -45,6 +45,33 @@ fn a_task_that_was_begun_is_not_given_up() {
     bench.close();
 }
 
+/// Two extents, so that each task is two commands; of the first task one was issued, for which there was a slot.
+#[test]
+fn a_task_over_extents_is_given_up_where_it_was_not_begun() {
+    let config = EngineConfig { queue_entries: 2, ..EngineConfig::default() };
+    let mut devices = Devices::new(LaneMode::CallerDriven, config);
+    devices.open("model:size=1MiB").unwrap();
+    let extents = [0, 100].map(|slba| BlockExtent::new(slba, 2).unwrap()).into();
+    let members = vec![MemberLayout { device: 0, extents }];
+    let layout = SegmentLayout { members, ..SegmentLayout::whole("parts", 0, 4) };
+    let (engine, lane) = devices.start(vec![layout]).unwrap();
+    let memory = engine.allocate_memory(64 * BLOCK as usize).unwrap();
+    let mut bench = Bench { engine, lane: lane.unwrap(), memory };
+    let other = bench.engine.allocate_memory(4 * BLOCK as usize).unwrap();
+    let mut requests: Vec<_> = (0..5).map(|number| bench.read(4 * number * BLOCK, 0, 4 * BLOCK)).collect();
+    requests.push(Request { source: other.address(), ..requests[0] });
+    let batch = bench.submit(&requests);
+    bench.lane.turn();
+    let memory = bench.memory.clone();
+    bench.engine.unregister_memory_with(memory, &mut bench.lane);
+    assert_eq!(states(&batch)[..5], [Completed, Canceled, Canceled, Canceled, Canceled]);
+    bench.run();
+    assert_eq!(states(&batch)[5], Completed, "another memory's task is served");
+    assert_eq!(batch.overall(), BatchStatus { tasks: 6, ended: 6, unsuccessful: 4 });
+    assert_eq!(bench.engine.counters().commands, 4);
+    bench.close();
+}
+
 #[test]
 fn the_try_form_refuses_and_changes_nothing() {
     let mut bench = Bench::open("model:size=1MiB", 4, 16 * BLOCK as usize);

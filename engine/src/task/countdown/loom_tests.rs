@@ -10,6 +10,8 @@ use super::*;
 
 /// Lanes, each with one share.
 const LANES: u32 = 3;
+/// What stands back behind any other failure.
+const WEAK: u32 = 9;
 
 struct LoomWord {
     word: atomic::AtomicU32,
@@ -40,11 +42,15 @@ struct Task {
 }
 
 impl Task {
-    /// Lane `lane` ends its share; the last lane's has failed.
+    /// Lane `lane` ends its share; the last lane's has failed, and the first one gives its own up.
     fn lane(&self, lane: u32) {
         self.bytes[lane as usize].store(1, Ordering::Relaxed);
-        let outcome = if lane + 1 == LANES { 7 } else { 0 };
-        if let Some(ended) = share_ended(&self.open, &self.first_failure, outcome) {
+        let outcome = match lane {
+            0 => WEAK,
+            _ if lane + 1 == LANES => 7,
+            _ => 0,
+        };
+        if let Some(ended) = share_ended(&self.open, &self.first_failure, outcome, WEAK) {
             assert_eq!(ended, 7, "the failure is not seen");
             let arrived = self.bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum::<u32>();
             assert_eq!(arrived, LANES, "bytes are not seen");
