@@ -1,4 +1,4 @@
-//! An I/O address space of iommufd.
+//! An I/O address space of iommufd, and what one would take.
 
 use std::fs::File;
 use std::io;
@@ -6,9 +6,25 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 use super::capability::IommuInfo;
+use super::cdev::IOMMUFD;
 use super::ioctl::iommufd;
 use super::space::Container;
-use crate::dma::{Access, IovaRange, Translation};
+use crate::dma::{Access, Iova, IovaRange, Translation};
+
+/// Whether an address space of iommufd takes `len` bytes of a dma-buf, from an offset on: maps them in one that has no device
+/// and goes before this returns.
+///
+/// # Errors
+/// The kernel's: ENOENT without iommufd, another one where it does not take this kind of dma-buf.
+pub fn try_dma_buf(file: (BorrowedFd<'_>, u64), len: u64) -> io::Result<()> {
+    /// Any address will do.
+    const START: u64 = 1 << 30;
+    let ioas = Ioas::allocate(File::options().read(true).write(true).open(IOMMUFD)?)?;
+    let range = Iova::new(START).and_then(|start| IovaRange::new(start, len));
+    let range = range.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+    // SAFETY: no device is attached to the space, so nobody reaches the bytes by it.
+    unsafe { ioas.map_dma_buf(range, file, Access::all()) }
+}
 
 /// An address space, and the descriptor that it lives as long as.
 pub(super) struct Ioas {

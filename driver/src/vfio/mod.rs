@@ -33,4 +33,5 @@ pub use device::VfioDevice;
 pub use error::VfioError;
 pub use event::Event;
 pub use function::VfioFunction;
+pub use ioas::try_dma_buf;
 pub use open::{Way, files, open, probe, ways};

@@ -127,6 +127,7 @@ fn host_page() -> u64 {
     crate::dma::PageSize::Ordinary.bytes() as u64
 }
 
-fn last_errno() -> i32 {
+/// Why the call before this one has failed.
+pub(super) fn last_errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }

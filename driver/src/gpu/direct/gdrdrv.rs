@@ -4,10 +4,9 @@
 
 use std::ffi::{c_ulong, c_void};
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::os::fd::AsRawFd;
 
-use super::bar::BarMapping;
+use super::bar::{BarMapping, last_errno};
 use crate::gpu::ladder::{Gdrdrv, GdrdrvVersion};
 
 /// The device file.
@@ -81,7 +80,7 @@ fn open(path: &str) -> Result<File, i32> {
 fn request<T>(file: &File, number: c_ulong, argument: &mut T) -> Result<(), i32> {
     // SAFETY: the requests above are used with the structures that the header has for them, as large as there.
     let done = unsafe { libc::ioctl(file.as_raw_fd(), number as _, std::ptr::from_mut(argument)) };
-    if done < 0 { Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)) } else { Ok(()) }
+    if done < 0 { Err(last_errno()) } else { Ok(()) }
 }
 
 #[cfg(test)]
