@@ -182,7 +182,7 @@ pub struct DeviceStatistics {
     /// Commands that took as long as [`EngineConfig::slow_request`](crate::EngineConfig::slow_request), or longer.
     pub slow: u64,
     /// The last of them that were told, the latest one last.
-    pub slowest: Vec<SlowRequest>,
+    pub told: Vec<SlowRequest>,
     /// What went by each path, the device's own Flushes included.
     pub flows: Flows,
 }

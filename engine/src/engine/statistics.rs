@@ -19,7 +19,7 @@ impl Engine {
                 retries: opened.statistics.retries(),
                 resets: opened.statistics.resets(),
                 slow: opened.statistics.slow(),
-                slowest: lock(&opened.statistics.told).clone(),
+                told: lock(&opened.statistics.told).clone(),
                 flows: Flows::default(),
             })
             .collect();

@@ -57,11 +57,19 @@ pub enum LanePin {
     Cpus(CpuList),
 }
 
+/// How many lanes so many devices can have, in words.
+fn as_many_as(devices: usize) -> String {
+    match devices {
+        1 => "1 device: a device has one lane, so ask for 1".to_owned(),
+        _ => format!("{devices} devices: a device has one lane, so ask for 1 to {devices}"),
+    }
+}
+
 /// Lanes that an engine cannot have.
 #[derive(Debug, Error)]
 pub enum LaneError {
     /// Caller: none, or more than there are devices.
-    #[error("{threads} lanes for {devices} devices: a device has one lane, so ask for 1 to {devices}")]
+    #[error("{threads} lanes for {}", as_many_as(*devices))]
     Threads {
         /// Lanes asked for.
         threads: usize,

@@ -55,7 +55,11 @@ impl fmt::Display for SlowRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { device, lane, segment, path, offset, length, requests, .. } = self;
         let segment = segment.escape_debug();
-        write!(f, "slow {}: {length} bytes at {offset} of segment '{segment}' on {device}, lane {lane}", path.name())?;
+        write!(
+            f,
+            "slow {}: {length} bytes at {offset} of segment '{segment}' on {device} (device {lane})",
+            path.name()
+        )?;
         if *requests > 1 {
             write!(f, ", {requests} requests")?;
         }

@@ -68,7 +68,10 @@ impl fmt::Display for ListOf<'_> {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SetError {
     /// Caller: the labels of some members are not there.
-    #[error("the striped segment {name} is incomplete: of its {count} members these are missing: {}", ListOf(missing))]
+    #[error(
+        "the striped segment {name} is incomplete: of its {count} members these are missing: {}: name their devices too, or, where they are lost, remove what is left of it by `tentpeg segment forget`",
+        ListOf(missing)
+    )]
     Incomplete {
         /// The segment.
         name: String,

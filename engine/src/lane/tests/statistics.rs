@@ -65,7 +65,7 @@ fn each_request_is_counted_with_its_segment_and_path() {
     let latency = &first.flows.by(Path::DirectRead).latency;
     assert!(latency.at(0.0) <= latency.at(0.5) && latency.at(0.5) <= latency.longest());
     assert!(latency.longest().unwrap() > Duration::ZERO);
-    assert_eq!((first.retries, first.resets, first.slow, first.slowest.len()), (0, 0, 0, 0));
+    assert_eq!((first.retries, first.resets, first.slow, first.told.len()), (0, 0, 0, 0));
     bench.engine.close_with(bench.lane).unwrap();
 }
 
@@ -210,15 +210,15 @@ fn what_is_slow_is_told_and_not_too_often() {
         (early, statistics)
     });
     assert_eq!(statistics.devices[0].slow, 201, "each command takes longer than no time");
-    assert_eq!((early.devices[0].slow, early.devices[0].slowest.len()), (1, 1));
-    let first = &early.devices[0].slowest[0];
+    assert_eq!((early.devices[0].slow, early.devices[0].told.len()), (1, 1));
+    let first = &early.devices[0].told[0];
     assert_eq!((first.path, &*first.segment, first.lane, first.attempts), (Path::DirectRead, "whole", 0, 0));
     assert_eq!((first.offset, first.length, first.requests), (5 * BLOCK, 2 * BLOCK, 2), "two requests, one command");
     assert!(first.waited.is_some() && first.took > Duration::ZERO && first.status.is_success());
     let text = first.to_string();
     assert!(text.starts_with("slow direct_read: 8192 bytes at 20480 of segment 'whole' on model:size=1MiB"), "{text}");
     assert!(
-        text.contains(", lane 0, 2 requests: taken in, issued after ") && text.contains(", ended after "),
+        text.contains(" (device 0), 2 requests: taken in, issued after ") && text.contains(", ended after "),
         "{text}"
     );
 
@@ -243,7 +243,7 @@ fn what_is_slow_tells_how_often_it_was_asked_for() {
     bench.submit(&[bench.read(0, 0, BLOCK)]);
     bench.run();
     let device = bench.engine.statistics().devices.remove(0);
-    let told: Vec<_> = device.slowest.iter().map(|slow| (slow.attempts, slow.status)).collect();
+    let told: Vec<_> = device.told.iter().map(|slow| (slow.attempts, slow.status)).collect();
     assert_eq!(told, [(0, status), (1, StatusCode::SUCCESS.status())]);
     let Bench { engine, lane, memory: _memory } = bench;
     engine.close_with(lane).unwrap();
@@ -265,7 +265,7 @@ fn what_is_slow_is_told_of_its_request() {
     bench.run();
     assert_eq!(bench.engine.counters().flushes, 1);
     let device = bench.engine.statistics().devices.remove(0);
-    let told: Vec<_> = device.slowest.iter().map(|slow| (slow.path, slow.offset / BLOCK)).collect();
+    let told: Vec<_> = device.told.iter().map(|slow| (slow.path, slow.offset / BLOCK)).collect();
     use Path::{DirectRead, DirectWrite};
     assert_eq!(told, [(DirectRead, 2), (DirectRead, 4), (DirectRead, 6), (DirectWrite, 9)]);
     bench.close();
