@@ -15,7 +15,6 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use tentpeg_driver::controller::ControllerError;
-use tentpeg_driver::gpu::LibraryError;
 use tentpeg_engine::{
     ByteSize, Engine, EngineConfig, EngineDevice, GpuWordsError, Lane, LaneMode, Memory, OpenError, OpenOptions,
     Segment,
@@ -28,7 +27,7 @@ use crate::failure::IoError;
 use crate::interrupt::Interrupt;
 use crate::lanes::{self, LaneArgs};
 use crate::memory_budget::Available;
-use crate::memory_place::{self, Launches, MemoryArgs};
+use crate::memory_place::{self, Launches, MemoryArgs, MemoryPlaceError};
 use crate::options::number;
 use crate::report::file::{ReportFile, ReportFileError};
 use crate::report::{MemoryUsed, Plots, Report, Row, Value};
@@ -169,9 +168,9 @@ pub enum BenchError {
     /// Host: no memory.
     #[error(transparent)]
     Memory(#[from] tentpeg_engine::MemoryError),
-    /// Host: there is no GPU.
-    #[error("--memory: {0}")]
-    Gpu(#[from] LibraryError),
+    /// Caller or host: the memory cannot be where it was asked for.
+    #[error(transparent)]
+    MemoryPlace(#[from] MemoryPlaceError),
     /// Caller or host: other ways are not measured.
     #[error(transparent)]
     Beside(#[from] BesideError),
@@ -267,7 +266,8 @@ fn measured(
     let lane = rig.lane.take();
     let mut report = report_of(&plan, &engine, &rig.segments, &memory, measured, both_sides, began);
     report.settings.push(Row::json("lane", Value::Text(name_of(args.lane))));
-    report.settings.extend(lanes::rows(&engine));
+    let threads = (args.lane == LaneOf::Thread).then_some(&args.lanes);
+    report.settings.extend(lanes::rows(&engine, threads));
     report.settings.extend(args.memory.rows(&engine));
     report.rows.extend(kernels);
     report.rows.extend(beside);

@@ -65,6 +65,20 @@ impl LaneArgs {
         LaneOptions { threads: lanes, idle: poll.unwrap_or_default(), pin: pin.unwrap_or_default() }
     }
 
+    /// How the threads are run, in words.
+    fn options_shown(&self) -> String {
+        let LaneOptions { idle, pin, .. } = self.options();
+        let idle = match idle {
+            LaneIdle::Poll => "that always poll".to_owned(),
+            LaneIdle::Sleep { after } => format!("that sleep after {} in vain", humantime::format_duration(after)),
+        };
+        match pin {
+            LanePin::Free => idle,
+            LanePin::Near => format!("{idle}, near their devices"),
+            LanePin::Cpus(cpus) => format!("{idle}, on processors {cpus}"),
+        }
+    }
+
     /// The first option that is for threads only, where one was given.
     pub fn given(&self) -> Option<&'static str> {
         let given = [(self.lanes.is_some(), "--lanes"), (self.pin.is_some(), "--pin"), (self.poll.is_some(), "--poll")];
@@ -72,10 +86,16 @@ impl LaneArgs {
     }
 }
 
-/// How a report shows what lanes and devices there were.
-pub fn rows(engine: &Engine) -> [Row; 2] {
-    let devices = Value::Count(engine.devices().len() as u64);
-    [Row::json("devices", devices), Row::json("lanes", Value::Count(engine.lanes() as u64))]
+/// How a report shows what lanes and devices there were; without options of threads the caller has driven the lane.
+pub fn rows(engine: &Engine, threads: Option<&LaneArgs>) -> [Row; 3] {
+    let (devices, lanes) = (engine.devices().len() as u64, engine.lanes() as u64);
+    let shown =
+        threads.map_or("1, turned by whoever submits".to_owned(), |args| format!("{lanes}, {}", args.options_shown()));
+    [
+        Row::json("devices", Value::Count(devices)),
+        Row::json("lanes", Value::Count(lanes)),
+        Row::table("lanes", Value::Text(shown)),
+    ]
 }
 
 #[cfg(test)]

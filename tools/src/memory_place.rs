@@ -41,6 +41,22 @@ impl FromStr for Place {
     }
 }
 
+/// The memory of a run cannot be had where it was asked for.
+#[derive(Debug, Error)]
+pub enum MemoryPlaceError {
+    /// Caller: an option for GPU memory, and the memory is the host's.
+    #[error(
+        "{option} is about GPU memory, and the memory is the host's: name a GPU, by --memory cuda:0, or leave it away"
+    )]
+    HostMemory {
+        /// The option.
+        option: &'static str,
+    },
+    /// Host: there is no CUDA, or no such GPU.
+    #[error("--memory: {0}")]
+    Gpu(#[from] LibraryError),
+}
+
 /// Where a run's memory is, as the user says.
 #[derive(Args, Clone, Debug)]
 pub struct MemoryArgs {
@@ -63,15 +79,27 @@ impl MemoryArgs {
     /// The GPU, opened; `None`: the memory is the host's.
     ///
     /// # Errors
-    /// [`LibraryError`]: there is no CUDA, or no such GPU.
-    pub fn open(&self) -> Result<Option<GpuOptions>, LibraryError> {
+    /// [`MemoryPlaceError`].
+    pub fn open(&self) -> Result<Option<GpuOptions>, MemoryPlaceError> {
         let accelerator: Arc<dyn Accelerator> = match &self.place {
-            Place::Host => return Ok(None),
+            Place::Host => {
+                return self.given().map_or(Ok(None), |option| Err(MemoryPlaceError::HostMemory { option }));
+            }
             Place::Cuda(ordinal) => Gpu::open(&Cuda::load()?, *ordinal)?,
             Place::Given(accelerator) => Arc::clone(accelerator),
         };
         let (paths, bar1, proving) = (self.gpu_path, self.gpu_bar1.map(|size| size.0), self.gpu_proof);
         Ok(Some(GpuOptions { paths, bar1, proving, ..GpuOptions::new(accelerator) }))
+    }
+
+    /// The first option that is for GPU memory only, where one was given that says other than the default.
+    fn given(&self) -> Option<&'static str> {
+        let given = [
+            (self.gpu_path != GpuPaths::all(), "--gpu-path"),
+            (self.gpu_bar1.is_some(), "--gpu-bar1"),
+            (self.gpu_proof != Proving::default(), "--gpu-proof"),
+        ];
+        given.into_iter().find(|(given, _)| *given).map(|(_, option)| option)
     }
 
     /// Whether the memory is a GPU's.
@@ -133,6 +161,28 @@ pub fn way(memory: &Memory) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        memory: MemoryArgs,
+    }
+
+    #[test]
+    fn what_is_for_gpu_memory_alone_is_refused_without_a_gpu() {
+        let open = |words: &str| {
+            let line: Line = clap::Parser::parse_from(["run"].into_iter().chain(words.split_whitespace()));
+            line.memory.open().map(|gpu| gpu.is_none()).map_err(|error| error.to_string())
+        };
+        assert_eq!(open(""), Ok(true));
+        assert_eq!(open("--memory host --gpu-path auto --gpu-proof auto"), Ok(true));
+        for (option, words) in
+            [("--gpu-path", "--gpu-path staged"), ("--gpu-bar1", "--gpu-bar1 1GiB"), ("--gpu-proof", "--gpu-proof off")]
+        {
+            let error = open(words).unwrap_err();
+            assert!(error.starts_with(option) && error.contains("by --memory cuda:0"), "{error}");
+        }
+    }
 
     #[test]
     fn places_are_read_and_others_told_what_is_right() {

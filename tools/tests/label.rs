@@ -84,7 +84,11 @@ fn a_label_is_made_shown_mended_and_removed() {
     assert_eq!(slots["slots_written"].as_array().unwrap().len(), 1);
     assert!(prints(folder, "label repair model:path=@disk,overwrite").contains("none: each holds the label"));
 
-    prints(folder, "label erase model:path=@disk,overwrite");
+    prints(folder, "segment create kv --device model:path=@disk,overwrite --size 4MiB");
+    let before = fs::read(folder.join("disk")).unwrap();
+    fails(folder, "label erase model:path=@disk,overwrite", "has segments (kv), whose places only the label says");
+    assert!(fs::read(folder.join("disk")).unwrap() == before, "nothing was to be written");
+    prints(folder, "label erase model:path=@disk,overwrite --with-segments");
     fails(folder, "label show model:path=@disk", "there is no label");
     fails(folder, "label erase model:path=@disk,overwrite", "there is no label");
     assert_eq!(json(folder, "info model:path=@disk")["label"], false);

@@ -124,7 +124,7 @@ fn each_request_asked_for_is_made_and_counted_on_both_sides() {
 fn lanes_and_devices_that_do_not_go_together_are_told_with_what_does() {
     for (words, message) in [
         ("--lane caller --lanes 1", "--lanes is for lanes with threads: leave it away, or --lane caller"),
-        ("--lanes 2", "2 lanes for 1 devices: a device has one lane, so ask for 1 to 1"),
+        ("--lanes 2", "2 lanes for 1 device: a device has one lane, so ask for 1"),
         (
             "model:size=1MiB model:size=1MiB --lanes 3",
             "3 lanes for 2 devices: a device has one lane, so ask for 1 to 2",

@@ -88,6 +88,9 @@ pub struct EraseArgs {
     device: DeviceArgs,
     #[command(flatten)]
     node: NodeArgs,
+    /// Also where there are segments: nobody finds again what is in them
+    #[arg(long)]
+    with_segments: bool,
 }
 
 /// Why there is no answer.
@@ -99,6 +102,16 @@ pub enum LabelCommandError {
     /// The device or its label.
     #[error(transparent)]
     Administration(#[from] AdministrationError),
+    /// Caller: segments would go with it.
+    #[error(
+        "{device} has segments ({}), whose places only the label says: delete them by `tentpeg segment delete`, or say --with-segments", segments.join(", ")
+    )]
+    HasSegments {
+        /// The device.
+        device: String,
+        /// Their names.
+        segments: Vec<String>,
+    },
     /// Host: it has failed the file that the device lies in.
     #[error("{source}; {reason}")]
     Store {
@@ -223,6 +236,16 @@ fn mark(args: &MarkArgs) -> Result<Answer, LabelCommandError> {
 
 fn erase(args: &EraseArgs) -> Result<Answer, LabelCommandError> {
     let mut device = open_lasting("label erase", &args.device.device, &args.node)?;
+    // Of a label that cannot be read nobody says what would be lost.
+    if !args.with_segments
+        && let Ok(label) = device.label()
+    {
+        let segments: Vec<_> =
+            label.segments().map(|segment| segment.name.as_str().escape_debug().to_string()).collect();
+        if !segments.is_empty() {
+            return Err(LabelCommandError::HasSegments { device: device.info().name.clone(), segments });
+        }
+    }
     let erased = device.erase_label();
     told(&device, erased)?;
     let rows = [

@@ -10,7 +10,6 @@ use std::str::FromStr;
 
 use clap::Args;
 use indicatif::ProgressBar;
-use tentpeg_driver::gpu::LibraryError;
 use tentpeg_engine::{ByteSize, DeviceUri, Engine, EngineConfig, OpenOptions, Segment, StoreUri};
 use thiserror::Error;
 
@@ -27,7 +26,7 @@ use crate::device::{self, DeviceError, NewFiles, NodeArgs, NotRemoved, SegmentAr
 use crate::interrupt::Interrupt;
 use crate::lanes::{self, LaneArgs};
 use crate::memory_budget::{Available, MemoryError, Need};
-use crate::memory_place::{self, Launches, MemoryArgs};
+use crate::memory_place::{self, Launches, MemoryArgs, MemoryPlaceError};
 use crate::options::number;
 use crate::progress;
 use crate::report::file::{ReportFile, ReportFileError};
@@ -154,9 +153,9 @@ pub enum ReplayError {
     /// Host: no memory for the pool, though enough seemed available.
     #[error("no memory for the pool: {0}")]
     Allocate(#[from] PoolError),
-    /// Host: there is no GPU for the pool.
-    #[error("--memory: {0}")]
-    Gpu(#[from] LibraryError),
+    /// Caller or host: the pool cannot be where it was asked for.
+    #[error(transparent)]
+    MemoryPlace(#[from] MemoryPlaceError),
     /// The file that was created for it is still there.
     #[error("{cause}; {left}")]
     NotUndone {
@@ -231,7 +230,7 @@ pub fn run(args: &ReplayArgs, interrupt: &Interrupt) -> Result<Report, ReplayErr
     report.note = device::not_fenced(engine.devices().map(|device| device.info()));
     report.device = device::names(&engine);
     report.settings = settings(args, &source, &geometry);
-    report.settings.extend(lanes::rows(&engine));
+    report.settings.extend(lanes::rows(&engine, Some(&args.lanes)));
     report.settings.extend(args.memory.rows(&engine));
     report.rows.extend(launches.rows(&engine));
     report.statistics = Some(engine.statistics());

@@ -23,7 +23,7 @@ pub(super) fn rows(statistics: &Statistics) -> Vec<Row> {
         counts.into_iter().filter(|(_, count)| *count > 0).map(|(what, count)| Row::table(what, Value::Count(count))),
     );
     for device in &statistics.devices {
-        let last = device.slowest.iter().rev().take(SHOWN);
+        let last = device.told.iter().rev().take(SHOWN);
         rows.extend(last.map(|slow| Row::table("slow", Value::Text(slow.to_string()))));
     }
     rows
@@ -46,7 +46,7 @@ fn lane(lane: &LaneStatistics) -> Json {
 }
 
 fn device(device: &DeviceStatistics) -> Json {
-    let DeviceStatistics { name, depth, occupancy, retries, resets, slow, slowest, flows } = device;
+    let DeviceStatistics { name, depth, occupancy, retries, resets, slow, told, flows } = device;
     json!({
         "name": name,
         "depth": depth,
@@ -54,7 +54,7 @@ fn device(device: &DeviceStatistics) -> Json {
         "retries": retries,
         "resets": resets,
         "slow_commands": slow,
-        "slow_requests": slowest.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "slow_requests": told.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "paths": paths(flows),
     })
 }
@@ -107,7 +107,7 @@ pub(super) fn section(statistics: &Statistics) -> String {
         columns: columns.map(str::to_owned).to_vec(),
         rows: statistics.devices.iter().map(device).collect(),
     };
-    let slow = statistics.devices.iter().flat_map(|device| &device.slowest).map(|slow| ("slow", slow.to_string()));
+    let slow = statistics.devices.iter().flat_map(|device| &device.told).map(|slow| ("slow", slow.to_string()));
     let slow: Vec<_> = slow.collect();
     let slow = if slow.is_empty() { String::new() } else { markup::list(slow) };
     format!(
