@@ -234,7 +234,7 @@ pub enum LabelError {
     },
     /// Caller: the label is that of another namespace.
     #[error(
-        "the label was made for a namespace with {label}, and this one has {device}: it was copied, or the namespace was replaced"
+        "the label was made for a namespace with {label}, and this one has {device}: it was copied, or the namespace was replaced: open the one that it was made for, or remove it from this one by `tentpeg label erase`"
     )]
     Replaced {
         /// As the label has it.

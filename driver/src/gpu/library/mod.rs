@@ -33,13 +33,23 @@ impl fmt::Display for CudaVersion {
     }
 }
 
+/// The names that are tried first, and how many more there are, in words.
+fn the_first_of(tried: &[String]) -> String {
+    const SHOWN: usize = 2;
+    match tried.len().checked_sub(SHOWN) {
+        None | Some(0) => tried.join(", "),
+        Some(more) => format!("{}, and {more} more", tried[..SHOWN].join(", ")),
+    }
+}
+
 /// Why there is no CUDA here. The host is at fault.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LibraryError {
     /// There is no such library.
     #[error(
         "no CUDA driver library: none of {} could be loaded ({reason}); install NVIDIA's driver, or name the folder of \
-         libcuda.so.1 in LD_LIBRARY_PATH", tried.join(", ")
+         libcuda.so.1 in LD_LIBRARY_PATH",
+        the_first_of(tried)
     )]
     Missing {
         /// The names that were tried.

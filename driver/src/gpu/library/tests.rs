@@ -61,6 +61,9 @@ fn no_library_names_what_was_tried() {
     let message = error.to_string();
     assert!(message.contains("/nowhere/libcuda.so.1, /nowhere/libcuda.so"), "{message}");
     assert!(message.contains("No such file") && message.contains("LD_LIBRARY_PATH"), "{message}");
+    let many = (0..9).map(|number| format!("/nowhere/{number}.so")).collect::<Vec<_>>();
+    let message = Cuda::open(&many).unwrap_err().to_string();
+    assert!(message.contains("none of /nowhere/0.so, /nowhere/1.so, and 7 more could be loaded"), "{message}");
     assert!(Cuda::open(&[]).unwrap_err().to_string().contains("no name to try"));
 }
 
