@@ -26,7 +26,7 @@ pub use proof::{GpuProof, Moved, ProofError, Proving, ProvingError};
 pub(crate) use visibility::Visibility;
 pub use words::{GpuSeries, GpuWords, GpuWordsError, WrongWords};
 
-use crate::memory::{GpuHome, GpuRegion, Memory, MemoryError};
+use crate::memory::{GpuHome, GpuOrigin, GpuRegion, Memory, MemoryError};
 
 /// The GPU that an engine is opened with.
 #[derive(Debug, Clone)]
@@ -157,7 +157,8 @@ impl EngineGpu {
         let placement = locate(&**accelerator, accelerator.info().ordinal, memory.address(), memory.len())?;
         let range = (memory.address(), memory.len());
         let (path, region) = self.open(space, (&memory, &placement), Access::all(), mapped)?;
-        Ok(Memory::of_gpu(range, Access::all(), GpuHome::new(region, memory, (0, path), None)))
+        let origin = GpuOrigin::Allocated(Arc::clone(accelerator));
+        Ok(Memory::of_gpu(range, Access::all(), GpuHome::new(region, memory, (0, path), origin)))
     }
 
     /// Finds the caller's memory.
@@ -187,7 +188,7 @@ impl EngineGpu {
         let memory: Arc<dyn AcceleratorMemory> = Arc::new(pages);
         let (path, region) = self.open(space, (&memory, &placement), access, mapped)?;
         let before = if region.is_some() { before } else { 0 };
-        Ok(Memory::of_gpu(range, access, GpuHome::new(region, memory, (before, path), Some(placement))))
+        Ok(Memory::of_gpu(range, access, GpuHome::new(region, memory, (before, path), GpuOrigin::Caller(placement))))
     }
 
     /// What copies between staging buffers and the GPU, where its memory may be staged.

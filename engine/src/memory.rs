@@ -18,7 +18,7 @@ use tentpeg_driver::dma::{
     AcceleratorMemory, Access, Backing, CallerMemory, DmaSpace, DmaView, HostMemory, InPlaceError, Iova, IovaRange,
     Pages, Region, WholePages,
 };
-use tentpeg_driver::gpu::{PlaceError, Placement, PointerQueries};
+use tentpeg_driver::gpu::{Accelerator, PlaceError, Placement, PointerQueries};
 
 pub use error::{MemoryError, MemoryInUse};
 #[cfg(test)]
@@ -104,8 +104,15 @@ pub(crate) struct GpuHome {
     path: MemoryPath,
     /// How far that was proved, where devices go it by themselves.
     proof: OnceLock<GpuProof>,
-    /// Where the caller's lay when it was registered; `None`: the engine has allocated it.
-    placement: Option<Placement>,
+    origin: GpuOrigin,
+}
+
+/// Where GPU memory comes from.
+pub(crate) enum GpuOrigin {
+    /// The engine has allocated it, on this GPU.
+    Allocated(Arc<dyn Accelerator>),
+    /// It is the caller's, and lay there when it was registered.
+    Caller(Placement),
 }
 
 impl GpuHome {
@@ -114,11 +121,11 @@ impl GpuHome {
         region: Option<GpuRegion>,
         memory: Arc<dyn AcceleratorMemory>,
         (before, path): (u64, MemoryPath),
-        placement: Option<Placement>,
+        origin: GpuOrigin,
     ) -> Self {
         // The first byte lies before the end of its first page.
         let iovas = region.as_ref().map(|region| (region.range(), region.iova_at(before).unwrap_or(region.iova())));
-        Self { region: Mutex::new(region), memory, iovas, before, path, proof: OnceLock::new(), placement }
+        Self { region: Mutex::new(region), memory, iovas, before, path, proof: OnceLock::new(), origin }
     }
 }
 
@@ -249,9 +256,10 @@ impl Memory {
         matches!(self.inner.home, Home::Gpu(_))
     }
 
-    /// Whether it is memory of a GPU that the engine has allocated, so that a handle keeps it.
-    pub(crate) fn is_own_gpu(&self) -> bool {
-        matches!(self.inner.home, Home::Gpu(GpuHome { placement: None, .. }))
+    /// Whether an engine has allocated it on that GPU, so that a handle keeps it.
+    pub(crate) fn is_allocated_on(&self, gpu: &Arc<dyn Accelerator>) -> bool {
+        let Home::Gpu(GpuHome { origin: GpuOrigin::Allocated(of), .. }) = &self.inner.home else { return false };
+        Arc::ptr_eq(of, gpu)
     }
 
     /// How many bytes devices can reach that lie before and behind it on its first and last page, as they can be given whole
@@ -367,7 +375,7 @@ impl Memory {
         let Inner { access, staging, registrations, home, .. } = &*self.inner;
         let of_caller = match home {
             Home::InPlace { .. } | Home::Staged { .. } => true,
-            Home::Gpu(GpuHome { placement, .. }) => placement.is_some(),
+            Home::Gpu(GpuHome { origin, .. }) => matches!(origin, GpuOrigin::Caller(_)),
             Home::Allocated(_) => false,
         };
         // Whether a GPU's is staged was not the caller's to say.
@@ -382,7 +390,7 @@ impl Memory {
     /// Whether GPU memory of the caller is still what it was when it was registered.
     pub(crate) fn check_place(&self, queries: &dyn PointerQueries) -> Result<(), PlaceError> {
         match &self.inner.home {
-            Home::Gpu(GpuHome { placement: Some(placement), .. }) => placement.check(queries),
+            Home::Gpu(GpuHome { origin: GpuOrigin::Caller(placement), .. }) => placement.check(queries),
             _ => Ok(()),
         }
     }

@@ -13,7 +13,7 @@ mod waiting;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use tentpeg_driver::dma::{Access, Backing, DmaSpace, HostMemory, Iova, MemoryCopy, Region};
-use tentpeg_driver::gpu::{Accelerator, CopierConfig, Copies};
+use tentpeg_driver::gpu::{Accelerator, CopierConfig, Copies, KernelError};
 use tentpeg_driver::queue::{Extent, Limits};
 
 use crate::batch::Priority;
@@ -45,6 +45,8 @@ pub(crate) struct StagingMemory {
     buffers: u16,
     /// What copies between them and a GPU, until the port takes it.
     copier: Mutex<Option<Box<dyn Copies>>>,
+    /// Why nothing does, though the engine has a GPU.
+    no_copier: Option<Arc<KernelError>>,
 }
 
 /// Where a port finds the memory of its buffers, once there is some.
@@ -59,18 +61,31 @@ impl StagingMemory {
     ) -> Result<Self, MemoryError> {
         let buffer = buffer(limits);
         let stride = buffer.next_multiple_of(limits.page_size());
-        let buffers = if gpu.is_some() { GPU_BUFFERS } else { BUFFERS };
+        let config = CopierConfig { pieces: GPU_PIECES, ..CopierConfig::default() };
+        // Without what copies to a GPU there are buffers for the host's memory still, which may be all that is staged.
+        let (with, no_copier) = match gpu.map(|gpu| Ok((gpu, Arc::clone(gpu).copier(config)?))).transpose() {
+            Ok(with) => (with, None),
+            Err(error) => (None, Some(Arc::new(error))),
+        };
+        let buffers = if with.is_some() { GPU_BUFFERS } else { BUFFERS };
         let bytes = (stride * u64::from(buffers)) as usize;
-        let (memory, copier): (Box<dyn Backing>, _) = match gpu {
+        let (memory, copier): (Box<dyn Backing>, _) = match with {
             None => (Box::new(HostMemory::allocate(bytes)?), None),
-            Some(gpu) => {
-                let config = CopierConfig { pieces: GPU_PIECES, ..CopierConfig::default() };
-                let copier = Arc::clone(gpu).copier(config).map_err(MemoryError::GpuStaging)?;
-                (Arc::clone(gpu).allocate_pinned(bytes)?, Some(copier))
-            }
+            Some((gpu, copier)) => (Arc::clone(gpu).allocate_pinned(bytes)?, Some(copier)),
         };
         let region = space.register(memory, Access::all())?;
-        Ok(Self { region, stride, buffer: buffer as usize, buffers, copier: Mutex::new(copier) })
+        Ok(Self { region, stride, buffer: buffer as usize, buffers, copier: Mutex::new(copier), no_copier })
+    }
+
+    /// Whether memory of the GPU can be staged by it.
+    ///
+    /// # Errors
+    /// [`MemoryError::GpuStaging`].
+    pub(crate) fn reaches_gpu(&self) -> Result<(), MemoryError> {
+        match &self.no_copier {
+            Some(error) => Err(MemoryError::GpuStaging(Arc::clone(error))),
+            None => Ok(()),
+        }
     }
 
     /// Where a buffer begins in the memory.

@@ -76,6 +76,8 @@ impl Engine {
             let _registering = lock(&self.registering);
             if memory.is_staged() {
                 self.prepare_staging()?;
+                let mut staging = self.devices.iter().filter_map(|opened| opened.staging.get());
+                staging.try_for_each(StagingMemory::reaches_gpu)?;
             }
             self.registered.store(Arc::new(self.registered.load().with(memory.clone())?));
             Ok(())
@@ -148,7 +150,7 @@ impl Engine {
         let _unregistering = lock(&self.unregistering);
         let registering = lock(&self.registering);
         let registered = self.registered.load_full();
-        if let Some(again) = registered.again(address, len, RegisterOptions { access, staging: false }) {
+        if let Some(again) = registered.again(address, len, RegisterOptions { access, staging: false }, true) {
             let again = again?;
             let checked = again.check_place(&**gpu.accelerator());
             if checked.is_err() {
@@ -186,7 +188,7 @@ impl Engine {
         let _unregistering = lock(&self.unregistering);
         let _registering = lock(&self.registering);
         let registered = self.registered.load_full();
-        if let Some(again) = registered.again(address, len, options) {
+        if let Some(again) = registered.again(address, len, options, false) {
             return again;
         }
         registered.check_free(address, len)?;

@@ -86,10 +86,10 @@ pub struct GpuWords {
 
 impl GpuWords {
     pub(super) fn new(gpu: &EngineGpu, memory: &Memory) -> Result<Self, GpuWordsError> {
-        if !memory.is_own_gpu() {
+        let accelerator = gpu.accelerator();
+        if !memory.is_allocated_on(accelerator) {
             return Err(GpuWordsError::NotAllocated { address: memory.address() });
         }
-        let accelerator = gpu.accelerator();
         let copies = Arc::clone(accelerator).copier(CopierConfig { pieces: MOST as u32, ..CopierConfig::default() })?;
         let back = Arc::clone(accelerator).allocate_pinned(BACK)?;
         Ok(Self { copies, back, memory: memory.clone(), list: Vec::new() })

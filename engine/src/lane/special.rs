@@ -231,8 +231,12 @@ impl Port {
             self.extents.clear();
             self.extents.extend(self.staging.extent(token.resource, bytes));
             submitted = true;
-            if self.extents.is_empty() || !self.submit_special(sqe, token, bytes) {
-                let token = self.give_back(token);
+            // Whoever refuses it gives its buffer back.
+            let without_buffer = self.extents.is_empty();
+            if without_buffer {
+                self.give_back(token);
+            }
+            if without_buffer || !self.submit_special(sqe, token, bytes) {
                 self.end_special(token, StatusCode::INVALID_FIELD_IN_COMMAND.status().into());
             }
         }

@@ -1,5 +1,7 @@
 //! Why memory was not registered, or stays so.
 
+use std::sync::Arc;
+
 use tentpeg_driver::dma::{Access, HostMemoryError, InPlaceError, RegisterError};
 use tentpeg_driver::gpu::{GpuMemoryError, KernelError, NoPath, PlaceError};
 use thiserror::Error;
@@ -27,7 +29,7 @@ pub enum MemoryError {
     Gpu(#[from] GpuMemoryError),
     /// The GPU copies nothing to and from staging buffers.
     #[error("memory of the GPU cannot be staged: {0}")]
-    GpuStaging(KernelError),
+    GpuStaging(Arc<KernelError>),
     /// What lies at the address cannot be registered as memory of the engine's GPU.
     #[error(transparent)]
     Place(#[from] PlaceError),

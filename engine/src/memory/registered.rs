@@ -127,7 +127,7 @@ impl Registered {
         self.open.iter().any(|open| open.is(memory))
     }
 
-    /// Registers what is registered already once more. `None`: it is not.
+    /// Registers what is registered already, as memory of a GPU or as the host's, once more. `None`: it is not.
     ///
     /// # Errors
     /// [`MemoryError::RegisteredOtherwise`].
@@ -136,8 +136,10 @@ impl Registered {
         address: u64,
         len: u64,
         options: RegisterOptions,
+        is_gpu: bool,
     ) -> Option<Result<Memory, MemoryError>> {
-        let same = |memory: &&Memory| memory.address() == address && memory.len() as u64 == len;
+        let same =
+            |memory: &&Memory| (memory.address(), memory.len() as u64, memory.is_gpu()) == (address, len, is_gpu);
         let memory = self.open.iter().find(same)?;
         Some(match memory.register_again(options) {
             true => Ok(memory.clone()),

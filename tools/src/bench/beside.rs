@@ -91,6 +91,15 @@ struct Other {
     reader: Option<FileReader>,
 }
 
+impl Other {
+    /// It is not measured any more, nor asked for anything: a way that has failed may have reads in flight still, which
+    /// would be taken for the next ones.
+    fn end(&mut self, reason: String) {
+        self.rounds = Err(reason);
+        self.reader = None;
+    }
+}
+
 /// What is read from where.
 struct Source {
     file: File,
@@ -163,12 +172,12 @@ pub fn run(args: &BesideArgs, memory: &MemoryArgs, rig: &mut Rig<'_>, plan: &Pla
         ours.push(measured.bytes_read as f64 / measured.elapsed.as_secs_f64());
         for other in &mut others {
             if rig.interrupt.is_set() {
-                other.rounds = Err("interrupted".to_owned());
+                other.end("interrupted".to_owned());
             }
             let speed = other.reader.as_mut().map(|reader| measure(reader, &mut source, round));
             match (speed, &mut other.rounds) {
                 (Some(Ok(speed)), Ok(rounds)) => rounds.push(speed),
-                (Some(Err(error)), rounds @ Ok(_)) => *rounds = Err(error.to_string()),
+                (Some(Err(error)), _) => other.end(error.to_string()),
                 _ => {}
             }
         }

@@ -23,15 +23,10 @@ pub(super) fn findings(sysfs: &Sysfs) -> Vec<Finding> {
     if !functions.iter().any(|function| is_gpu(&function)) {
         return Vec::new();
     }
-    let gpus = match Cuda::load().and_then(|cuda| {
-        let all = (0..cuda.device_count()?).map(|ordinal| Gpu::open(&cuda, ordinal));
-        all.collect::<Result<Vec<_>, _>>()
-    }) {
-        Ok(gpus) => gpus,
-        Err(error) => {
-            let remedy = "without it memory of the GPU cannot be used; memory of the host can";
-            return vec![Finding::warning("CUDA", error.to_string(), remedy)];
-        }
+    let remedy = "without it memory of the GPU cannot be used; memory of the host can";
+    let (count, cuda) = match Cuda::load().and_then(|cuda| Ok((cuda.device_count()?, cuda))) {
+        Ok(known) => known,
+        Err(error) => return vec![Finding::warning("CUDA", error.to_string(), remedy)],
     };
     let controllers = sysfs.nvme_functions().unwrap_or_default();
     let of_gpu = |gpu: Arc<Gpu>| {
@@ -39,7 +34,11 @@ pub(super) fn findings(sysfs: &Sysfs) -> Vec<Finding> {
         let gpu: Arc<dyn Accelerator> = gpu;
         of_gpu(sysfs, &gpu, known.as_ref(), &controllers)
     };
-    gpus.into_iter().flat_map(of_gpu).collect()
+    let found = (0..count).flat_map(|ordinal| match Gpu::open(&cuda, ordinal) {
+        Ok(gpu) => of_gpu(gpu),
+        Err(error) => vec![Finding::warning(&format!("cuda:{ordinal}"), error.to_string(), remedy)],
+    });
+    found.collect()
 }
 
 fn of_gpu(

@@ -94,6 +94,9 @@ impl Launches {
             unsafe { self.stream.write_value(self.word.address(), sequence) }
         });
         if let Err(error) = begun {
+            // What was begun before, and a part of this list that was, is not asked about any more: it is waited for here, so
+            // that nobody takes it for over while the GPU is in the middle of it.
+            let _ = self.stream.synchronize();
             self.broken = Some(error.clone());
             return Err(error.into());
         }
@@ -191,9 +194,53 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::process::Command;
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::dma::MemoryCopy;
+    use crate::gpu::copier::{Copier, CopierConfig};
+    use crate::gpu::library::{Cuda, Symbols};
+
+    /// A list is begun, and CUDA refuses the next one while the GPU copies the first, which it does until it is waited for.
+    #[test]
+    fn what_was_begun_before_a_refusal_is_over_when_it_was_waited_for() {
+        let own: &[(&str, &str)] = &[
+            ("cuDriverGetVersion", "(int *v) { *v = 13000; return 0; }"),
+            ("cuDeviceGetCount", "(int *n) { *n = 1; return 0; }"),
+            ("cuDeviceGetAttribute", "(int *v, unsigned n, int d) { *v = 8; return 0; }"),
+            ("cuMemAlloc_v2", "(unsigned long long *a, unsigned long n) { *a = 1ull << 40; return 0; }"),
+            ("cuLaunchKernel", "(void) { static int n; return n++ ? 2 : 0; }"),
+            (
+                "cuStreamWriteValue32_v2",
+                "(void *s, unsigned *to, unsigned v, unsigned f) { word = to; value = v; return 0; }",
+            ),
+            ("cuStreamQuery", "(void *s) { return word && *word != value ? 600 : 0; }"),
+            ("cuStreamSynchronize", "(void *s) { if (word) *word = value; return 0; }"),
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        let mut code = "static unsigned *volatile word; static volatile unsigned value;\n".to_owned();
+        for name in Symbols::NAMES {
+            let body = own.iter().find(|(named, _)| named == name).map_or("(void) { return 0; }", |(_, body)| body);
+            code.push_str(&format!("unsigned {name}{body}\n"));
+        }
+        let (source, made) = (folder.path().join("cuda.c"), folder.path().join("libcuda.so.1"));
+        fs::write(&source, code).unwrap();
+        let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&made, &source]).status().unwrap();
+        assert!(compiled.success());
+        let cuda = Arc::new(Cuda::open(&[made.to_str().unwrap().to_owned()]).unwrap());
+        let mut copier = Copier::new(&Gpu::open(&cuda, 0).unwrap(), CopierConfig::default()).unwrap();
+        let list = [MemoryCopy::new(1 << 41, 1 << 40, 4096)];
+        // SAFETY: nothing is copied by this library.
+        let begun = unsafe { copier.begin(&list) }.unwrap();
+        assert!(!copier.is_done(begun));
+        // SAFETY: as above.
+        assert!(unsafe { copier.begin(&list) }.is_err());
+        assert!(copier.is_done(begun), "its memory is given back now");
+        assert!(copier.wait(begun).is_ok() && copier.check().is_err());
+    }
 
     #[test]
     fn numbers_go_round() {

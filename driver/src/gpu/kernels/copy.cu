@@ -199,6 +199,8 @@ extern "C" __global__ void tentpeg_feed(Control *control, const Copy *ring, uint
         if (open == 0) {
             return;
         }
+        // A shuffle orders no memory: what the first lane has acquired, the others have behind this.
+        __syncwarp();
         const Words copy = load_by_warp(ring + (index & mask), lane);
         copy_by_warp(copy.word[0], copy.word[1], copy.word[2], lane);
         __syncwarp();

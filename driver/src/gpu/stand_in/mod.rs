@@ -71,6 +71,7 @@ pub struct StandIn {
     launches: AtomicU64,
     flushes: AtomicU64,
     flush_fails: AtomicBool,
+    no_kernels: AtomicBool,
     astray: AtomicBool,
     /// Work that was begun and is not done yet.
     begun: Mutex<Vec<(usize, WordSeries)>>,
@@ -126,6 +127,7 @@ impl StandIn {
             launches: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             flush_fails: AtomicBool::new(false),
+            no_kernels: AtomicBool::new(false),
             astray: AtomicBool::new(false),
             begun: Mutex::default(),
         })
@@ -178,6 +180,11 @@ impl StandIn {
     /// No flush succeeds from now on.
     pub fn break_flushes(&self) {
         self.flush_fails.store(true, Ordering::Relaxed);
+    }
+
+    /// There are no kernels for it from now on, as on a GPU that is too old for them.
+    pub fn lose_kernels(&self) {
+        self.no_kernels.store(true, Ordering::Relaxed);
     }
 
     /// Begins to write words, as somebody else's kernel would: they are there when it was waited for, and not before.
@@ -329,6 +336,9 @@ impl Accelerator for StandIn {
     }
 
     fn copier(self: Arc<Self>, _: CopierConfig) -> Result<Box<dyn Copies>, KernelError> {
+        if self.no_kernels.load(Ordering::Relaxed) {
+            return Err(KernelError::Capability { ordinal: self.info.ordinal, have: self.info.compute_capability });
+        }
         Ok(Box::new(StandInCopier::new(self)))
     }
 

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use tentpeg_driver::dma::{AcceleratorMemory, Access, Translation};
+use tentpeg_driver::dma::{AcceleratorMemory, Access, CallerMemory, Translation};
 use tentpeg_driver::gpu::{
     CallerGpuMemory, GpuMemoryError, GpuPath, GpuPaths, Obstacle, PlaceError, StandIn, StandInMemory, WordSeries,
 };
 
 use super::*;
+use crate::memory::own::Own;
 use crate::{
-    DeviceSource, GpuOptions, GpuSeries, GpuWordsError, MemoryError, MemoryPath, OpenError, OpenOptions, RequestError,
-    SubmitAfterError, UnalignedReads, WrongWords,
+    DeviceSource, GpuOptions, GpuSeries, GpuWordsError, MemoryError, MemoryPath, OpenError, OpenOptions,
+    RegisterOptions, RequestError, SubmitAfterError, UnalignedReads, WrongWords,
 };
 use TransferState::{Canceled, Completed, Invalid};
 
@@ -377,6 +378,66 @@ fn a_write_that_has_been_copied_is_issued_before_what_has_waited_less() {
     assert!(direct.overall().ended < 2_000, "{:?}", direct.overall());
     bench.run();
     assert_eq!((states(&staged), direct.overall().unsuccessful), (vec![Completed; 8], 0));
+    bench.close();
+}
+
+/// What copies to and from a GPU may be lacking where nothing is to be copied there.
+#[test]
+fn without_kernels_memory_of_the_host_is_staged_all_the_same() {
+    let gpu = StandIn::new(64 << 20);
+    gpu.lose_kernels();
+    let options = GpuOptions { paths: GpuPaths::STAGED, ..GpuOptions::new(Arc::clone(&gpu) as _) };
+    let config = EngineConfig { gpu: Some(options), ..EngineConfig::default() };
+    let (lanes, unaligned_reads) = (LaneMode::CallerDriven, UnalignedReads::All);
+    let options = OpenOptions { config, lanes, unaligned_reads, ..OpenOptions::default() };
+    let (engine, lane) = Engine::open_devices(["model:size=1MiB"], options).unwrap();
+    let memory = engine.allocate_memory(64 << 10).unwrap();
+    let mut bench = Bench { engine, lane: lane.unwrap(), memory };
+    bench.fill(0, 8 * BLOCK, 3);
+    let batch = bench.submit(&[bench.write(0, 0, 8 * BLOCK)]);
+    bench.run();
+    let second = bench.submit(&[bench.read(8 * BLOCK, 800, BLOCK)]);
+    bench.run();
+    assert_eq!((states(&batch), states(&second)), (vec![Completed], vec![Completed]));
+    let mut words = vec![0; BLOCK as usize / 8];
+    bench.memory.view().read_words(8 * BLOCK as usize, &mut words);
+    assert!((100..).zip(&words).all(|(at, found)| *found == word(3, at)));
+    for _ in 0..2 {
+        let Err(MemoryError::GpuStaging(error)) = bench.engine.allocate_gpu_memory(4096) else {
+            panic!("it is staged")
+        };
+        assert!(error.to_string().contains("compute capability"), "{error}");
+    }
+    bench.close();
+}
+
+/// Two engines, two GPUs: kernels of one are given no address of the other's.
+#[test]
+fn words_of_another_engines_gpu_are_refused() {
+    let (bench, _gpu) = open("model:size=1MiB", 16, 64 << 10);
+    let (other, _other_gpu) = open("model:size=1MiB", 16, 64 << 10);
+    assert!(matches!(bench.engine.gpu_words(&other.memory), Err(GpuWordsError::NotAllocated { .. })));
+    bench.close();
+    other.close();
+}
+
+/// Whatever was registered before at that address.
+#[test]
+fn host_memory_that_is_registered_is_no_gpu_memory() {
+    let (bench, gpu) = open("model:size=1MiB", 16, 64 << 10);
+    let own = Own::new(64 << 10);
+    let memory = bench.engine.register_memory(own.part(0, 64 << 10), RegisterOptions::default()).unwrap();
+    // SAFETY: it is none of the GPU's, so nothing is registered.
+    let named = unsafe { CallerGpuMemory::new(memory.address(), 64 << 10) };
+    let refused = bench.engine.register_gpu_memory(named, Access::all());
+    assert!(matches!(refused, Err(MemoryError::Place(PlaceError::NotCuda { .. }))), "{refused:?}");
+    // And the other way round.
+    let on_gpu = gpu.allocate_memory(64 << 10).unwrap();
+    bench.engine.register_gpu_memory(part(&*on_gpu, 0, 64 << 10), Access::all()).unwrap();
+    // SAFETY: nothing is registered; the stand-in's memory is the host's.
+    let named = unsafe { CallerMemory::new(on_gpu.view().base(), 64 << 10) }.unwrap();
+    let refused = bench.engine.register_memory(named, RegisterOptions::default());
+    assert!(matches!(refused, Err(MemoryError::Overlaps { .. })), "{refused:?}");
     bench.close();
 }
 

@@ -57,12 +57,14 @@ fn the_same_memory_is_registered_again_and_nothing_else_is() {
     let registered = Registered::default().with(one.clone()).unwrap();
     let (address, plain) = (one.address(), RegisterOptions::default());
     assert!(
-        registered.again(address, 0x1fff, plain).is_none() && registered.again(address + 1, 0x2000, plain).is_none()
+        registered.again(address, 0x1fff, plain, false).is_none()
+            && registered.again(address + 1, 0x2000, plain, false).is_none()
     );
-    assert!(registered.again(address, 0x2000, plain).unwrap().unwrap().is(&one));
+    assert!(registered.again(address, 0x2000, plain, true).is_none(), "it is no memory of a GPU");
+    assert!(registered.again(address, 0x2000, plain, false).unwrap().unwrap().is(&one));
     for other in [RegisterOptions { staging: true, ..plain }, RegisterOptions { access: Access::DEVICE_READS, ..plain }]
     {
-        let refused = registered.again(address, 0x2000, other).unwrap();
+        let refused = registered.again(address, 0x2000, other, false).unwrap();
         assert!(matches!(refused, Err(MemoryError::RegisteredOtherwise { .. })), "{refused:?}");
     }
     assert!(registered.unregister_once(&one), "once of twice");
