@@ -139,6 +139,12 @@ pub trait Function: Send + Sync {
         false
     }
 
+    /// Whether the bus has reported an error of the function that cannot be corrected (PCI Express Base 6.0, 6.2), since this
+    /// was asked last.
+    fn error_reported(&self) -> bool {
+        false
+    }
+
     /// Called by a wait between two looks: gives the processor to whoever does the work. A controller that runs in
     /// this very thread takes its turn here.
     fn pause(&self) {

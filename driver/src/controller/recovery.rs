@@ -348,7 +348,10 @@ impl Controller {
         if !status.rdy() {
             return Some(format!("CSTS.RDY is 0 without our doing ({csts:#010x})"));
         }
-        self.function.removal_requested().then(|| "the function is wanted back, to be unplugged or unbound".to_owned())
+        if self.function.removal_requested() {
+            return Some("the function is wanted back, to be unplugged or unbound".to_owned());
+        }
+        self.function.error_reported().then(|| "the bus reports an error that cannot be corrected (AER)".to_owned())
     }
 }
 

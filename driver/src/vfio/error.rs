@@ -1,5 +1,6 @@
 //! Why a function was not opened, or did not do what it was asked for.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -153,11 +154,21 @@ fn list(others: &[(PciAddress, String)]) -> String {
     others.iter().map(|(address, driver)| format!("{address} ({driver})")).collect::<Vec<_>>().join(", ")
 }
 
+/// Whether a path is that of an IOMMU group's file, `/dev/vfio/7`.
+fn is_of_a_group(path: &Path) -> bool {
+    let number = path.file_name().and_then(OsStr::to_str).is_some_and(|name| name.parse::<u32>().is_ok());
+    number && path.parent().is_some_and(|folder| folder.ends_with("dev/vfio"))
+}
+
 /// What helps where a file of VFIO cannot be opened.
 fn open_remedy(path: &Path, error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV) if path.ends_with("dev/iommu") => {
             ": load the module iommufd, or, if the kernel has none, use type 1"
+        }
+        Some(libc::ENOENT | libc::ENODEV) if is_of_a_group(path) => {
+            ": the function is bound to VFIO, so the file is not in this container (pass it in), or the kernel has the group \
+             without an IOMMU (noiommu), which is not used"
         }
         Some(libc::ENOENT | libc::ENODEV) => ": load the modules vfio-pci and vfio_iommu_type1",
         Some(libc::EACCES | libc::EPERM) => ": run as root, or make this user the owner of the file",
@@ -188,6 +199,17 @@ mod tests {
     }
 
     #[test]
+    fn a_groups_file_that_is_not_there_is_no_lack_of_modules() {
+        let error = |path: &str| {
+            VfioError::Open { path: path.into(), source: io::Error::from_raw_os_error(libc::ENOENT) }.to_string()
+        };
+        assert!(error("/dev/vfio/17").contains("not in this container (pass it in)"), "{}", error("/dev/vfio/17"));
+        for other in ["/dev/vfio/vfio", "/dev/other/17"] {
+            assert!(error(other).contains("load the modules"), "{}", error(other));
+        }
+    }
+
+    #[test]
     fn a_file_that_cannot_be_opened_says_what_helps() {
         let iommufd = VfioError::Open { path: "/dev/iommu".into(), source: io::Error::from_raw_os_error(libc::ENOENT) };
         assert!(iommufd.to_string().contains("load the module iommufd"), "{iommufd}");
@@ -198,8 +220,8 @@ mod tests {
             (libc::EIO, ""),
         ] {
             let source = io::Error::from_raw_os_error(errno);
-            let text = VfioError::Open { path: "/dev/vfio/7".into(), source }.to_string();
-            assert!(text.starts_with("cannot open /dev/vfio/7: ") && text.contains(remedy), "{text}");
+            let text = VfioError::Open { path: "/dev/vfio/vfio".into(), source }.to_string();
+            assert!(text.starts_with("cannot open /dev/vfio/vfio: ") && text.contains(remedy), "{text}");
         }
     }
 }

@@ -117,4 +117,8 @@ impl Function for VfioFunction {
     fn removal_requested(&self) -> bool {
         self.device.removal_requested()
     }
+
+    fn error_reported(&self) -> bool {
+        self.device.error_reported()
+    }
 }

@@ -174,7 +174,14 @@ pub(super) fn unmap_dma(container: &File, iova: u64, size: u64) -> io::Result<u6
 
 /// Removes every mapping of the container.
 pub(super) fn unmap_all(container: &File) -> io::Result<()> {
-    unmap(container, 0, 0, VFIO_DMA_UNMAP_FLAG_ALL).map(drop)
+    const HALF: u64 = 1 << 63;
+    match unmap(container, 0, 0, VFIO_DMA_UNMAP_FLAG_ALL) {
+        // A kernel that does not know the flag (before Linux 5.12), and takes half of the addresses in a call at the most.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            [0, HALF].into_iter().try_for_each(|start| unmap(container, start, HALF, 0).map(drop))
+        }
+        unmapped => unmapped.map(drop),
+    }
 }
 
 fn unmap(container: &File, iova: u64, size: u64, flags: u32) -> io::Result<u64> {

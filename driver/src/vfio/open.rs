@@ -75,9 +75,11 @@ pub fn open(sysfs: &Sysfs, addresses: &[PciAddress], way: Option<Way>) -> Result
 /// The way by which these functions would be opened: type 1 where the machine has it, for it maps more; iommufd where
 /// it has that alone, with a device file of each.
 pub fn probe(sysfs: &Sysfs, addresses: &[PciAddress]) -> Way {
-    let has = |path: &str| sysfs.path(path).exists();
     let has_files = || addresses.iter().all(|address| cdev::device_file(sysfs, *address).is_some());
-    if !has(type1::CONTAINER) && has(cdev::IOMMUFD) && has_files() { Way::Iommufd } else { Way::Type1 }
+    match ways(sysfs)[..] {
+        [Way::Iommufd] if has_files() => Way::Iommufd,
+        _ => Way::Type1,
+    }
 }
 
 /// The ways that the machine has, whatever its functions are bound to: their modules are loaded and their files are there.

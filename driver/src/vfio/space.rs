@@ -100,12 +100,19 @@ pub(super) struct ContainerSpace<C> {
 struct State {
     /// Groups or devices that were attached and have not been detached since.
     members: usize,
-    /// Whether every mapping was taken away because a member could not be detached.
+    /// Whether a member could not be detached: no mapping is made any more.
+    closed: bool,
+    /// Whether every mapping was taken away for that reason.
     emptied: bool,
 }
 
 impl State {
-    /// Whether no mapping is for anybody.
+    /// Whether a mapping would be for nobody, or for a member that should be gone.
+    fn takes_none(self) -> bool {
+        self.members == 0 || self.closed
+    }
+
+    /// Whether no mapping is left.
     fn is_empty(self) -> bool {
         self.members == 0 || self.emptied
     }
@@ -119,7 +126,7 @@ impl<C: Container> ContainerSpace<C> {
             return Err(MapError::Misaligned { range, page_size: self.page_size });
         }
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        if state.is_empty() {
+        if state.takes_none() {
             return Err(MapError::Detached { range });
         }
         let Err(error) = map() else { return Ok(()) };
@@ -130,7 +137,7 @@ impl<C: Container> ContainerSpace<C> {
             libc::ENOSPC => MapError::EntryLimit { range, limit: self.limit },
             libc::EEXIST => MapError::Occupied { range, mapped: range },
             libc::ENOMEM => MapError::LockedMemory { range },
-            libc::EFAULT => MapError::DeviceMemory { range },
+            libc::EFAULT if C::TRANSLATION == Translation::Iommufd => MapError::DeviceMemory { range },
             errno => MapError::Kernel { range, errno },
         })
     }
@@ -138,7 +145,12 @@ impl<C: Container> ContainerSpace<C> {
     /// The space of `container`, which has `members` groups or devices.
     pub(super) fn new(container: C, info: &IommuInfo, members: usize) -> Self {
         let limit = info.mappings_left.map_or(usize::MAX, |left| left as usize);
-        Self { container, page_size: info.page_size, limit, state: RwLock::new(State { members, emptied: false }) }
+        Self {
+            container,
+            page_size: info.page_size,
+            limit,
+            state: RwLock::new(State { members, closed: false, emptied: false }),
+        }
     }
 }
 
@@ -149,11 +161,15 @@ impl<C: Container> Members for ContainerSpace<C> {
             state.members = state.members.saturating_sub(1);
             return;
         }
-        state.emptied = true;
-        let emptied = self.container.unmap_all();
-        // The last group may have gone with its device, and every mapping with it: then there is nothing to unmap from.
-        let alone = state.members <= 1;
-        debug_assert!(alone || emptied.is_ok(), "the kernel can unmap for those that are left: {emptied:?}");
+        state.closed = true;
+        let nothing_there = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT));
+        state.emptied |= match self.container.unmap_all() {
+            Ok(()) => true,
+            // The last group has gone with its device, and every mapping with it: then there is nothing to unmap from.
+            // Whatever else it is, mappings may be left: an unmap that fails from now on says so, and what it was of is
+            // kept rather than given back under a device that may still write there.
+            Err(error) => state.members <= 1 && nothing_there(&error),
+        };
     }
 }
 
@@ -199,8 +215,10 @@ impl<C: Container> AddressSpace for ContainerSpace<C> {
     }
 
     fn unmap(&self, range: IovaRange) -> Result<(), MapError> {
+        let unmapped = self.container.unmap(range);
+        // Afterwards: the last member may have left meanwhile, and every mapping with it.
         let state = *self.state.read().unwrap_or_else(PoisonError::into_inner);
-        match self.container.unmap(range) {
+        match unmapped {
             Ok(bytes) if bytes == range.len() => Ok(()),
             // Nothing is left of any mapping, or nobody whom it would be for.
             _ if state.is_empty() => Ok(()),

@@ -14,8 +14,24 @@ use super::wire::{self, Header, MAX_DATA, MAX_DESCRIPTORS};
 /// Page of a mapping where the other end does not say one.
 const DEFAULT_PAGE: u64 = 4096;
 
-/// The longest text of capabilities that is read. What nests in it nests no deeper, and is read by recursion.
+/// The longest text of capabilities that is read.
 const LONGEST_TEXT: usize = 1024;
+/// And how deep what is in it may nest: it is read by recursion, on whatever stack the caller has.
+const DEEPEST: usize = 16;
+
+/// How deep a JSON text nests, or more where strings have brackets.
+fn depth(text: &str) -> usize {
+    let (mut depth, mut deepest) = (0usize, 0);
+    for byte in text.bytes() {
+        match byte {
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
+}
 
 /// One end's limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,6 +132,9 @@ impl Offer {
             return Err(unusable(format!("{} bytes of them; {LONGEST_TEXT} at the most would be right", text.len())));
         }
         let text = str::from_utf8(text).map_err(|error| unusable(error.to_string()))?;
+        if depth(text) > DEEPEST {
+            return Err(unusable(format!("they nest deeper than {DEEPEST}, which would be right")));
+        }
         let mut list = HashMap::new();
         if !text.is_empty() {
             let all: JsonValue = text.parse().map_err(|error: tinyjson::JsonParseError| unusable(error.to_string()))?;
@@ -216,6 +235,11 @@ mod tests {
         ] {
             let found = decoded(&text(json));
             assert!(matches!(found, Err(ProtocolError::Capabilities { .. })), "{json}: {found:?}");
+        }
+        for deep in ["[".repeat(1020), "{\"a\":".repeat(200)] {
+            let found = decoded(&text(&deep));
+            let Err(ProtocolError::Capabilities { reason }) = found else { panic!("{found:?}") };
+            assert!(reason.contains("nest deeper than 16"), "{reason}");
         }
         assert_eq!(decoded(&[0, 0, 1]), Err(ProtocolError::Payload { command: 1, len: 3, least: 4 }));
     }

@@ -145,9 +145,10 @@ fn test(args: &TestArgs) -> Result<bool, Box<dyn Error>> {
         counted.push(name);
     }
     for drive in drives {
-        table.run(&drive.tier);
         counted.push(drive.name().to_owned());
-        drive.give_back().map_err(|ending| ending.to_string())?;
+        let taken = drive.take().map_err(|ending| ending.to_string())?;
+        table.run(taken.tier());
+        taken.give_back().map_err(|ending| ending.to_string())?;
     }
     println!("\n{table}");
     let mut well = true;

@@ -59,10 +59,10 @@ pub(super) fn inventoried(functions: &Functions) -> Verdict {
     refused("another", "and the inventory says \"another\"")?;
 
     let mut drives = Drive::all(sysfs, &inventory(&serial), &options)?;
-    let drive = drives.pop().ok_or_else(|| Ending::Failed("no drive".to_owned()))?;
+    let drive = drives.pop().ok_or_else(|| Ending::Failed("no drive".to_owned()))?.take()?;
     for name in TESTS {
         let test = list().into_iter().find(|test| test.name == name);
-        test.ok_or_else(|| Ending::Failed(format!("no test {name:?}")))?.run(&drive.tier)?;
+        test.ok_or_else(|| Ending::Failed(format!("no test {name:?}")))?.run(drive.tier())?;
     }
     let device = open()?;
     ensure(slots(&device) != whole, || format!("the tests have left the label as it was: {whole}"))?;

@@ -24,14 +24,18 @@ const END: u64 = 2 << 20;
 
 /// A drive while tests have it.
 pub struct Drive {
-    /// The tier that it is.
-    pub tier: VfioTier,
+    tier: VfioTier,
     entry: Entry,
     way: Way,
     sysfs: Sysfs,
     options: OpenOptions,
     /// Its label's UUID of the device.
     device: Uuid,
+}
+
+/// A drive that tests overwrite now.
+pub struct Taken {
+    drive: Drive,
     /// Blocks of the two ends: where each begins, and what it held.
     ends: [(u64, Vec<u8>); 2],
 }
@@ -50,7 +54,20 @@ impl Drive {
         let address = entry.address;
         let way = way.unwrap_or_else(|| vfio::probe(sysfs, &[address]));
         let device = allowed(entry, way, options)?;
-        let ends = with_blocks(sysfs, entry, way, false, |blocks| {
+        let tier = VfioTier::named(address.to_string(), sysfs.clone(), &[address], way)?;
+        let (entry, sysfs, options) = (entry.clone(), sysfs.clone(), options.clone());
+        Ok(Self { tier, entry, way, sysfs, options, device })
+    }
+
+    /// Takes it for tests, directly before they run: sees once more that it is the drive that it was and may be overwritten
+    /// still, and keeps its ends.
+    ///
+    /// # Errors
+    /// [`Ending::Failed`]; nothing was written.
+    pub fn take(self) -> Result<Taken, Ending> {
+        self.is_as_it_was()?;
+        let Self { sysfs, entry, way, .. } = &self;
+        let [front, back] = with_blocks(sysfs, entry, *way, false, |blocks| {
             let len = END.min(blocks.blocks() / 2 * u64::from(blocks.block_size()));
             let count = len / u64::from(blocks.block_size());
             [0, blocks.blocks() - count].map(|slba| {
@@ -58,15 +75,26 @@ impl Drive {
                 blocks.read(slba, &mut bytes).map(|()| (slba, bytes))
             })
         })?;
-        let [front, back] = ends;
-        let tier = VfioTier::named(address.to_string(), sysfs.clone(), &[address], way)?;
-        let (entry, sysfs, options) = (entry.clone(), sysfs.clone(), options.clone());
-        Ok(Self { tier, entry, way, sysfs, options, device, ends: [front?, back?] })
+        Ok(Taken { ends: [front?, back?], drive: self })
+    }
+
+    /// Whether its label is the one that it had, and lets tests have it.
+    fn is_as_it_was(&self) -> Verdict {
+        let Self { entry, way, options, device, .. } = self;
+        let found = allowed(entry, *way, options)?;
+        ensure(found == *device, || format!("{}: the label is of device {found}, not {device}", entry.address))
     }
 
     /// What its tier is called in the table.
     pub fn name(&self) -> &str {
         self.tier.name()
+    }
+}
+
+impl Taken {
+    /// What the tests run on.
+    pub fn tier(&self) -> &VfioTier {
+        &self.drive.tier
     }
 
     /// Writes the ends back, and sees that the label is there again.
@@ -74,24 +102,20 @@ impl Drive {
     /// # Errors
     /// [`Ending::Failed`]; the drive has no label then.
     pub fn give_back(self) -> Verdict {
-        let Self { entry, way, sysfs, options, device, ends, .. } = self;
-        with_blocks(&sysfs, &entry, way, true, |blocks| {
+        let Self { drive, ends } = self;
+        with_blocks(&drive.sysfs, &drive.entry, drive.way, true, |blocks| {
             ends.iter().try_for_each(|(slba, bytes)| blocks.write(*slba, bytes)).and_then(|()| blocks.flush())
         })??;
-        let found = allowed(&entry, way, &options)?;
-        ensure(found == device, || format!("{}: the label is of device {found}, not {device}", entry.address))
+        drive.is_as_it_was()
     }
 }
 
 /// The UUID of the device, if its label lets tests have it.
 fn allowed(entry: &Entry, way: Way, options: &OpenOptions) -> Result<Uuid, Ending> {
-    let Entry { address, serial } = entry;
+    let Entry { address, .. } = entry;
     let uri = format!("pci:{address},way={}", way.word());
     let mut device = Administration::open_with(uri, options)?;
-    let found = device.info().controller.serial_number();
-    ensure(found == *serial, || {
-        format!("{address} is the drive with the serial number {found:?}, and the inventory says {serial:?}")
-    })?;
+    has_serial(device.info().controller.serial_number(), entry)?;
     let remedy = |step: &str| format!("make it one that tests may have by `tentpeg label {step}`");
     if !device.has_label() {
         let remedy = remedy(&format!(
@@ -109,6 +133,14 @@ fn allowed(entry: &Entry, way: Way, options: &OpenOptions) -> Result<Uuid, Endin
     Ok(uuid)
 }
 
+/// Whether the drive is the one that is meant.
+fn has_serial(found: impl AsRef<str>, Entry { address, serial }: &Entry) -> Verdict {
+    let found = found.as_ref();
+    ensure(found == serial, || {
+        format!("{address} is the drive with the serial number {found:?}, and the inventory says {serial:?}")
+    })
+}
+
 /// Does something with the blocks of a drive's first namespace, whatever they hold.
 fn with_blocks<T>(
     sysfs: &Sysfs,
@@ -118,7 +150,9 @@ fn with_blocks<T>(
     act: impl FnOnce(&mut dyn Blocks) -> T,
 ) -> Result<T, Ending> {
     let function = open_function(sysfs, entry.address, way)?;
-    let mut bench = Bench::new(Controller::enable(function as Arc<_>, ControllerConfig::default())?, None)?;
+    let controller = Controller::enable(function as Arc<_>, ControllerConfig::default())?;
+    has_serial(controller.identify().serial_number(), entry)?;
+    let mut bench = Bench::new(controller, None)?;
     let mut pair = bench.pair(8)?;
     let mut blocks = NamespaceBlocks::new(&mut bench.controller, &mut pair, &bench.namespace, writable)?;
     let done = act(&mut blocks);

@@ -34,6 +34,8 @@ struct Bent {
     fatal: bool,
     /// The function is wanted back.
     wanted_back: bool,
+    /// The bus has reported an error, and nobody has asked since.
+    bus_error: bool,
 }
 
 struct Between {
@@ -144,6 +146,10 @@ impl Function for Between {
 
     fn removal_requested(&self) -> bool {
         self.bent.lock().unwrap().wanted_back
+    }
+
+    fn error_reported(&self) -> bool {
+        std::mem::take(&mut self.bent.lock().unwrap().bus_error)
     }
 }
 
@@ -304,6 +310,20 @@ fn a_controller_that_is_gone_is_cut_off_at_once() {
     assert!(reason.contains("the controller is gone: CAP reads 0xffffffffffffffff"), "{reason}");
     assert_eq!(interrupted.len(), 4);
     assert_eq!(rig.between.steps().last(), Some(&"cut off"));
+}
+
+/// The registers look well, and what the bus says counts all the same: once.
+#[test]
+fn an_error_that_the_bus_reports_is_recovered_from() {
+    let mut rig = rig();
+    rig.submit(0..4);
+    rig.between.bend(|bent| bent.bus_error = true);
+    let (attended, interrupted) = rig.attend(1000);
+    let Attended::Recovered { reason, .. } = attended else { panic!("{attended:?}") };
+    assert!(reason.contains("the bus reports an error that cannot be corrected"), "{reason}");
+    assert_eq!(interrupted, [0, 1, 2, 3]);
+    assert!(matches!(rig.attend(2000).0, Attended::Fine));
+    assert_eq!(rig.controller.recovery_counters().restarts, 1);
 }
 
 /// It is shut down in the orderly way, so that its caches are written, and never enabled anew: who wants it waits.

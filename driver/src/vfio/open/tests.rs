@@ -73,11 +73,14 @@ fn iommufd_is_taken_where_there_is_nothing_else_and_each_function_has_its_file()
     };
     assert_eq!(probe(&sysfs, &addresses), Way::Type1, "which says then what is missing");
     add("dev/iommu");
+    add("dev/vfio/devices/vfio0");
     add("sys/bus/pci/devices/0000:04:00.0/vfio-dev/vfio0/dev");
     assert_eq!(probe(&sysfs, &addresses), Way::Type1, "one has no file");
     add("sys/bus/pci/devices/0000:05:00.0/vfio-dev/vfio1/dev");
     assert_eq!(probe(&sysfs, &addresses), Way::Iommufd);
     add("dev/vfio/vfio");
+    assert_eq!(probe(&sysfs, &addresses), Way::Iommufd, "the file without what is behind it");
+    add("sys/module/vfio_iommu_type1/parameters/dma_entry_limit");
     assert_eq!(probe(&sysfs, &addresses), Way::Type1, "it maps more");
 }
 

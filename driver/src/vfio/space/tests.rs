@@ -76,7 +76,7 @@ fn each_refusal_names_its_reason() {
         ),
         (libc::ENOMEM, "the 8192 bytes exceed what this process may lock in memory (RLIMIT_MEMLOCK)"),
         (libc::EEXIST, "is mapped there already"),
-        (libc::EFAULT, "open the functions through type 1"),
+        (libc::EFAULT, "Bad address"),
         (libc::EIO, "Input/output error"),
     ] {
         let error = map(&space(Fake { map_errno: errno, ..Fake::default() }, 1), 8192).unwrap_err().to_string();
@@ -132,6 +132,20 @@ fn a_group_that_cannot_leave_takes_every_mapping_with_it() {
     assert_eq!(calls(&space), ["detach", "unmap all"]);
     assert_eq!(map(&space, 4096), Err(MapError::Detached { range: range(4096) }));
     assert_eq!(space.unmap(range(4096)), Ok(()), "it is gone with the others");
+}
+
+/// Whether mappings are left nobody knows then: what cannot be unmapped is not given back.
+#[test]
+fn where_not_all_can_be_taken_away_an_unmap_that_fails_says_so() {
+    for (members, errno) in [(1, libc::EIO), (2, libc::EIO), (2, libc::EINVAL)] {
+        let fake =
+            Fake { detach_errno: libc::EBUSY, unmap_all_errno: errno, unmap_errno: libc::EIO, ..Fake::default() };
+        let space = space(fake, members);
+        map(&space, 0x1000).unwrap();
+        space.detach(&tempfile::tempfile().unwrap());
+        assert!(matches!(space.unmap(range(0x1000)), Err(MapError::Kernel { errno: libc::EIO, .. })));
+        assert!(matches!(map(&space, 0x1000), Err(MapError::Detached { .. })));
+    }
 }
 
 /// Dma-bufs go to whoever takes them, and to nobody as a mapping.
