@@ -356,11 +356,11 @@ impl Engine {
     /// # Errors
     /// [`TooManyBatches`].
     pub fn allocate_batch_with(&self, options: BatchOptions) -> Result<Batch, TooManyBatches> {
-        let live = self.live_batches.fetch_add(1, Ordering::Relaxed);
-        if live >= self.max_batches {
-            self.live_batches.fetch_sub(1, Ordering::Relaxed);
-            return Err(TooManyBatches { live });
-        }
+        // Acquire: what lanes have taken out of their inboxes of a batch that lives no more, whoever puts this one there finds
+        // taken out.
+        let more = |live| (live < self.max_batches).then_some(live + 1);
+        let counted = self.live_batches.fetch_update(Ordering::Acquire, Ordering::Relaxed, more);
+        counted.map_err(|live| TooManyBatches { live })?;
         Ok(Batch::new(options, self.devices.len(), Arc::clone(&self.progress), Arc::clone(&self.live_batches)))
     }
 
@@ -529,7 +529,8 @@ impl Engine {
         self.shut_down(ports)
     }
 
-    /// Closes an engine whose lane the caller drives.
+    /// Closes an engine whose lane the caller drives. Another engine's lane is dropped, and this one's is one that was not
+    /// given back.
     ///
     /// # Errors
     /// As [`close`](Self::close).
@@ -539,6 +540,8 @@ impl Engine {
 
     /// The ports of lanes with threads, but for those of threads that panicked.
     fn stop_threads(&mut self) -> Vec<Port> {
+        // All at once: one may have to be left to itself.
+        self.lanes.iter().for_each(LaneThread::tell_to_stop);
         let stopped: Vec<Lane> = self.lanes.drain(..).filter_map(LaneThread::stop).collect();
         stopped.into_iter().flat_map(Lane::into_ports).collect()
     }
@@ -547,8 +550,8 @@ impl Engine {
     fn shut_down(&mut self, mut ports: Vec<Port>) -> Result<(), ControllerError> {
         tracing::debug!(devices = self.devices.len(), "the engine closes");
         let mut closed = Ok(());
-        for (number, opened) in self.devices.iter().enumerate() {
-            let port = ports.iter_mut().find(|port| port.device() == number);
+        for opened in &self.devices {
+            let port = ports.iter_mut().find(|port| port.is_of(&opened.closing));
             closed = closed.and(opened.shut_down(port, self.drain_timeout));
         }
         self.end_registrations();

@@ -35,7 +35,7 @@ use crate::statistics::Key;
 pub(crate) use bell::{Alarm, Bell};
 pub(crate) use closing::Closing;
 pub use cpus::{CpuList, CpuListError};
-pub(crate) use ends::give_up_inbox;
+pub(crate) use ends::{give_up_inbox, wait_for_inbox};
 pub(crate) use options::deal;
 pub use options::{LaneError, LaneIdle, LaneOptions, LanePin};
 pub(crate) use port::{Port, PortParts};

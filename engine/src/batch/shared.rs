@@ -1,6 +1,7 @@
 //! What submitters, lanes and readers share of a batch.
 
 use std::fmt;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -216,7 +217,11 @@ impl Shared {
             // Between this lane's count and the look at the others': of two that count at the same time the later one
             // tells of both.
             fence(Ordering::SeqCst);
-            notifier(self.overall());
+            // Its panic is its own: nobody is to wait for a lane that has gone by it.
+            let status = self.overall();
+            if panic::catch_unwind(AssertUnwindSafe(|| notifier(status))).is_err() {
+                tracing::error!(?status, "a notifier has panicked");
+            }
         }
     }
 
@@ -293,14 +298,17 @@ impl Shared {
     /// By whoever has freed it, when every lane has let go: it is no live batch any more, and what its notifier holds goes
     /// in this thread, whatever handles, or a lane that is just about to drop its own, keep of it.
     pub(super) fn retire(&self) {
-        let notifier = self.notifier.write().unwrap_or_else(PoisonError::into_inner).take();
+        let mut notifier = self.notifier.write().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: of two who free it neither returns before it is gone.
+        notifier.take();
         drop(notifier);
         self.uncount();
     }
 
     fn uncount(&self) {
         if self.is_counted.swap(false, Ordering::Relaxed) {
-            self.live.fetch_sub(1, Ordering::Relaxed);
+            // Release: see `Engine::allocate_batch_with`.
+            self.live.fetch_sub(1, Ordering::Release);
         }
     }
 

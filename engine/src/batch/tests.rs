@@ -1,6 +1,7 @@
 //! What a batch says of its tasks, also while others append to it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::thread;
 
 use tentpeg_driver::dma::Iova;
@@ -274,6 +275,32 @@ fn what_was_freed_lives_no_more_and_has_dropped_its_notifier() {
     batch.free();
     drop(of_lane);
     assert_eq!(live.load(Ordering::Relaxed), 1, "it was counted once");
+}
+
+/// Of two who free it the one that is later waits for the other, who drops what the notifier holds.
+#[test]
+fn neither_of_two_who_free_it_returns_before_its_notifier_is_gone() {
+    struct Slow(mpsc::Sender<()>, Arc<AtomicBool>);
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            self.0.send(()).unwrap();
+            // So that the other one has a chance to return too early.
+            thread::sleep(Duration::from_millis(20));
+            self.1.store(true, Ordering::Release);
+        }
+    }
+    let ((begun, begins), dropped) = (mpsc::channel(), Arc::new(AtomicBool::new(false)));
+    let slow = Slow(begun, Arc::clone(&dropped));
+    let notifier = move |_: BatchStatus| _ = &slow;
+    let options = BatchOptions { notifier: Some(Box::new(notifier)), ..BatchOptions::default() };
+    let batch = Batch::new(options, 1, Arc::default(), Arc::new(AtomicUsize::new(1)));
+    let other = batch.clone();
+    thread::scope(|scope| {
+        scope.spawn(|| other.free());
+        begins.recv().unwrap();
+        batch.free();
+        assert!(dropped.load(Ordering::Acquire));
+    });
 }
 
 /// Two lanes count their last tasks at the same moment: one of their calls knows of both.

@@ -9,7 +9,7 @@ use tentpeg_driver::gpu::{Accelerator, CallerGpuMemory};
 use super::Engine;
 use crate::device::lock;
 use crate::gpu::{EngineGpu, GpuWords, GpuWordsError};
-use crate::lane::{Lane, Withdrawal};
+use crate::lane::{Lane, Withdrawal, wait_for_inbox};
 use crate::memory::{Memory, MemoryError, MemoryInUse, RegisterOptions, Registered};
 use crate::progress;
 use crate::staging::StagingMemory;
@@ -304,10 +304,13 @@ impl Engine {
     /// Asks each port for the tasks that name the memory, and waits for the answers.
     fn ask(&self, memory: &Memory, gives_up: bool, lane: &mut Option<&mut Lane>) -> Arc<Withdrawal> {
         let question = Withdrawal::new(memory, gives_up, self.devices.len());
-        for opened in &self.devices {
+        for (lane, opened) in (0..).zip(&self.devices) {
             opened.inquiries.ask(&question);
-            // A port that is no more has closed its inquiries, so that whoever asks has his answer.
-            let _ = opened.bell.ring();
+            // A port that is no more has closed its inquiries, so that whoever asks has his answer, or will; what is in its
+            // inbox is given up by those who put it there, one of whom may be in the middle of that.
+            if !opened.bell.ring() {
+                wait_for_inbox(&opened.inbox, lane, &opened.bell);
+            }
         }
         self.wait_until(lane, || question.is_answered());
         question

@@ -11,6 +11,7 @@ use super::port::Active;
 use super::recovery::Watch;
 use super::{ATTEMPTS, CommandTasks, Inbox};
 use crate::batch::{Ends, Shared};
+use crate::device::lock;
 use crate::segment::Segment;
 use crate::statistics::{self, Key, Recorder, Scene};
 use crate::task::{Outcome, Task, Walk, Work};
@@ -231,10 +232,12 @@ pub(super) fn tell_slow_of(
 }
 
 /// Ends what of a batch is this lane's and has not ended, and lets go of it: no device touches its memory any more. Of its
-/// spread tasks from `unplanned` on the lane's share has not ended.
+/// tasks from `unplanned` on nothing was issued, and of the spread ones among them the lane's share has not ended.
 pub(super) fn give_up(batch: &Shared, lane: u8, unplanned: u32, outcome: Outcome) {
     let tail = batch.tail();
+    let canceled = batch.is_canceled();
     for index in 0..tail {
+        let outcome = if canceled && index >= unplanned { Outcome::CANCELED } else { outcome };
         let Some(task) = batch.task(index) else { break };
         match task.work() {
             Work::Transfer(transfer) if transfer.head.lane() == lane && !task.state().0.is_terminal() => {
@@ -250,6 +253,24 @@ pub(super) fn give_up(batch: &Shared, lane: u8, unplanned: u32, outcome: Outcome
     batch.let_go(lane);
 }
 
+/// As [`give_up_inbox`], and waits for whoever does it at the moment: no batch that was in the inbox has a task of this lane
+/// then that has not ended. Not by a notifier.
+pub(crate) fn wait_for_inbox(inbox: &Inbox, lane: u8, bell: &Bell) {
+    let giving_up = lock(&bell.giving_up);
+    give_up_all(inbox, lane);
+    drop(giving_up);
+    give_up_inbox(inbox, lane, bell);
+}
+
+/// Under the lock of whoever gives up.
+fn give_up_all(inbox: &Inbox, lane: u8) {
+    while let Some(batch) = inbox.pop() {
+        batch.take(lane);
+        let unplanned = batch.lane(lane).planned.load(Ordering::Relaxed);
+        give_up(&batch, lane, unplanned, Outcome::NO_LANE);
+    }
+}
+
 /// Gives up the batches in the inbox of a port that is no more: by the port as the last that it does, then by whoever
 /// puts one there. One at a time, as a lane's counts have one writer.
 pub(crate) fn give_up_inbox(inbox: &Inbox, lane: u8, bell: &Bell) {
@@ -260,11 +281,7 @@ pub(crate) fn give_up_inbox(inbox: &Inbox, lane: u8, bell: &Bell) {
             // Whoever does it looks once more when he has let go; a notifier that submits is called by him.
             Err(TryLockError::WouldBlock) => return,
         };
-        while let Some(batch) = inbox.pop() {
-            batch.take(lane);
-            let unplanned = batch.lane(lane).planned.load(Ordering::Relaxed);
-            give_up(&batch, lane, unplanned, Outcome::NO_LANE);
-        }
+        give_up_all(inbox, lane);
         drop(giving_up);
         // Between letting go and the look; whoever has put a batch there has a barrier of his own before his try (see
         // `Bell::ring`).

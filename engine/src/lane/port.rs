@@ -164,9 +164,9 @@ impl Port {
         })
     }
 
-    /// The device that it serves, counted from 0.
-    pub(crate) fn device(&self) -> usize {
-        usize::from(self.ground.lane)
+    /// Whether it is the port of the device that is told by `closing` when its engine closes.
+    pub(crate) fn is_of(&self, closing: &Arc<Closing>) -> bool {
+        Arc::ptr_eq(&self.closing, closing)
     }
 
     /// What the device is called, and the NUMA node that it is near to.
@@ -203,7 +203,7 @@ impl Port {
     }
 
     /// How much the device has to do, and what its queue pair has counted.
-    fn publish_counters(&self) {
+    pub(super) fn publish_counters(&self) {
         self.recorder.occupied((self.pair.slots() - self.pair.free_slots()) as u64);
         self.counters.publish(self.pair.counters(), self.pair.anomalies().total());
     }
@@ -537,8 +537,8 @@ impl Port {
             }
         }
         for active in self.active.iter_mut().filter_map(Option::take) {
-            // The spread task that the cursor is in has a share, which has just ended.
-            let unplanned = active.cursor.task + u32::from(active.share.is_some());
+            // A spread task that the cursor is in the middle of has a share, which has just ended.
+            let unplanned = active.cursor.task + u32::from(active.cursor.planned != 0);
             give_up(&active.batch, lane, unplanned, outcome);
         }
         self.active.clear();

@@ -163,7 +163,9 @@ impl Port {
     /// in flight, and asks then who has the device.
     #[cold]
     pub(super) fn turn_in_conflict(&mut self) -> bool {
+        self.recorder.begin_turn();
         let busy = self.take_in() | (self.complete() > 0);
+        self.publish_counters();
         if self.pair.free_slots() < self.pair.slots() {
             self.look_after_controller();
             return busy;
@@ -266,9 +268,10 @@ impl Drop for Port {
         if !self.is_idle() {
             self.end_all();
         }
-        self.inquiries.close();
         self.bell.leave();
         give_up_inbox(&self.inbox, self.ground.lane, &self.bell);
+        // Last: who is answered by this takes all tasks to have ended.
+        self.inquiries.close();
     }
 }
 

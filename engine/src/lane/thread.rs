@@ -67,11 +67,20 @@ impl LaneThread {
         &self.sleeps
     }
 
-    /// Ends the thread after its turn. `None` when it panicked.
-    pub(crate) fn stop(self) -> Option<Lane> {
+    /// Tells the thread to end after its turn.
+    pub(crate) fn tell_to_stop(&self) {
         self.stop.store(true, Ordering::Release);
         // Sounded whether it sleeps or not: one that is about to sleep finds it.
         self.alarm.sound();
+    }
+
+    /// Ends the thread after its turn. `None` when it panicked, and where it is the caller, in the middle of a turn: it has
+    /// dropped the last handle of its engine, by a notifier say. Then its lane is one that was not given back.
+    pub(crate) fn stop(self) -> Option<Lane> {
+        self.tell_to_stop();
+        if self.thread.thread().id() == thread::current().id() {
+            return None;
+        }
         self.thread.join().ok()
     }
 }

@@ -1,13 +1,13 @@
 //! A lane that is dropped while its engine lives: what is submitted then ends, with the reason, and whoever waits returns.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use super::*;
-use crate::{BatchOptions, FailureReason};
-use TransferState::{Completed, Failed};
+use crate::{BatchOptions, FailureReason, OpenOptions};
+use TransferState::{Canceled, Completed, Failed};
 
 const BLOCK: u64 = 4096;
 
@@ -145,4 +145,110 @@ fn a_stripe_without_its_lane_fails_whole() {
     assert_eq!(states(&batch), [Failed; 2]);
     assert_eq!(batch.failure(1).unwrap(), Some(FailureReason::NoLane));
     batch.free();
+}
+
+/// Whoever unregisters memory waits for him who gives up what names it, and is in the middle of telling somebody else.
+#[test]
+fn memory_is_named_by_no_task_when_it_was_unregistered_though_the_lane_is_gone() {
+    let bench = Bench::open("model:size=1MiB", 3, BLOCK as usize);
+    let request = bench.read(0, 0, BLOCK);
+    let Bench { engine, lane, memory } = bench;
+    drop(lane);
+    let (inside, entered) = mpsc::channel();
+    let goes_on = Arc::new(AtomicBool::new(false));
+    let waited = Arc::clone(&goes_on);
+    let notifier = move |_: BatchStatus| {
+        inside.send(()).unwrap();
+        while !waited.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+    };
+    let options = BatchOptions { notifier: Some(Box::new(notifier)), ..BatchOptions::default() };
+    let (slow, batch) = (engine.allocate_batch_with(options).unwrap(), engine.allocate_batch(1).unwrap());
+    let state = thread::scope(|scope| {
+        scope.spawn(|| engine.submit_flush(&slow, SegmentId(1)).unwrap());
+        entered.recv().unwrap();
+        engine.submit(&batch, &[request]).unwrap();
+        let unregistered = scope.spawn(|| {
+            engine.unregister_memory(memory);
+            batch.status(0).unwrap().state
+        });
+        // So that it has a chance to come too early.
+        thread::sleep(Duration::from_millis(20));
+        goes_on.store(true, Ordering::Release);
+        unregistered.join().unwrap()
+    });
+    assert_eq!(state, Failed);
+}
+
+/// Nothing of it was issued, so nobody needs to fail over.
+#[test]
+fn what_was_canceled_is_canceled_though_its_lane_goes_before_it_sees_that() {
+    let mut bench = Bench::open("model:size=1MiB", 3, 16 * BLOCK as usize);
+    let batch = bench.submit(&bench.descending(5));
+    bench.lane.turn();
+    batch.cancel();
+    let unseen = bench.submit(&bench.descending(2));
+    unseen.cancel();
+    let Bench { engine, lane, memory: _memory } = bench;
+    drop(lane);
+    // Two slots.
+    assert_eq!(states(&batch), [Failed, Failed, Canceled, Canceled, Canceled]);
+    assert_eq!(states(&unseen), [Canceled; 2]);
+    assert_eq!(batch.overall(), BatchStatus { tasks: 5, ended: 5, unsuccessful: 5 });
+    drop(engine);
+}
+
+/// Another engine's lane is no way to close this one: it counts as dropped, and this one's as not given back.
+#[test]
+fn the_lane_of_another_engine_closes_none() {
+    let (mut one, other) =
+        (Bench::open("model:size=1MiB", 3, BLOCK as usize), Bench::open("model:size=1MiB", 3, BLOCK as usize));
+    let batch = one.submit(&[one.read(0, 0, BLOCK)]);
+    let left = other.submit(&[other.read(0, 0, BLOCK)]);
+    one.engine.close_with(other.lane).unwrap();
+    assert_eq!((states(&left), left.failure(0).unwrap()), (vec![Failed], Some(FailureReason::NoLane)));
+    one.lane.turn();
+    assert_eq!(states(&batch), [Failed]);
+    drop(one.lane);
+    let _ = other.engine.close();
+}
+
+/// Its thread cannot wait for itself: the device is closed all the same, and so are the others.
+#[test]
+fn the_last_handle_of_an_engine_may_go_in_a_notifier() {
+    let folder = tempfile::tempdir().unwrap();
+    let uris = ["a", "b"].map(|name| file_uri(&folder.path().join(name), "size=1MiB,overwrite"));
+    let open = || Engine::open_devices([&*uris[0], &*uris[1]], OpenOptions::default()).map(|(engine, _)| engine);
+    let engine = Arc::new(open().unwrap());
+    let memory = engine.allocate_memory(BLOCK as usize).unwrap();
+    let (inside, entered) = mpsc::channel();
+    let (weak, alone) = (Arc::downgrade(&engine), Arc::new(AtomicBool::new(false)));
+    let is_alone = Arc::clone(&alone);
+    let (done, ended) = mpsc::channel();
+    let notifier = move |_: BatchStatus| {
+        let engine = weak.upgrade();
+        inside.send(()).unwrap();
+        while !is_alone.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        drop(engine);
+        done.send(()).unwrap();
+    };
+    let options = BatchOptions { notifier: Some(Box::new(notifier)), ..BatchOptions::default() };
+    let batch = engine.allocate_batch_with(options).unwrap();
+    let request = Request {
+        opcode: OpCode::Read,
+        source: memory.address(),
+        target_id: SegmentId(1),
+        target_offset: 0,
+        length: BLOCK,
+    };
+    engine.submit(&batch, &[request]).unwrap();
+    entered.recv().unwrap();
+    drop((engine, memory));
+    alone.store(true, Ordering::Release);
+    ended.recv().unwrap();
+    assert_eq!(states(&batch), [Completed]);
+    open().unwrap().close().unwrap();
 }

@@ -291,3 +291,19 @@ fn a_turn_ends_whatever_a_notifier_submits() {
     drop((own, memory));
     Arc::into_inner(engine).unwrap().close_with(lane).unwrap();
 }
+
+/// Whatever a notifier does, tasks end, memory is unregistered, and nobody waits for a lane that has gone by it.
+#[test]
+fn a_notifier_that_panics_keeps_nobody_waiting() {
+    let mut bench = Bench::open("model:size=1MiB", 2, 8192);
+    let options = BatchOptions { notifier: Some(Box::new(|_| panic!("the test's"))), ..BatchOptions::default() };
+    let batch = bench.engine.allocate_batch_with(options).unwrap();
+    let requests = [bench.read(0, 0, 4096), bench.read(0, 7, 4096), bench.read(4096, 8192, 4096)];
+    bench.engine.submit(&batch, &requests).unwrap();
+    bench.lane.turn();
+    let memory = bench.memory.clone();
+    bench.engine.unregister_memory_with(memory, &mut bench.lane);
+    assert_eq!(states(&batch), [TransferState::Completed, TransferState::Invalid, TransferState::Canceled]);
+    batch.free_with(&mut bench.lane);
+    bench.close();
+}

@@ -106,6 +106,22 @@ fn a_status_without_do_not_retry_is_retried_and_one_with_it_is_not() {
     }
 }
 
+/// What comes in behind a Reservation Conflict is counted as anything else is.
+#[test]
+fn what_ends_after_a_conflict_is_counted() {
+    let mut bench = Bench::open("model:size=1MiB", 16, 16 * 4096);
+    let status = StatusCode::RESERVATION_CONFLICT.status();
+    let faults = bench.engine.faults().unwrap();
+    faults.add(on_io(When::Nth(1), Action::Status { status, execute: false }));
+    faults.add(on_io(When::Next(7), Action::Delay { turns: 20 }));
+    let batch = bench.submit(&bench.descending(8));
+    run_until(&mut bench.lane, |_| batch.overall().is_finished());
+    assert_eq!(batch.overall().unsuccessful, 1);
+    let (ours, theirs) = (bench.engine.counters(), bench.engine.model_counters().unwrap());
+    assert_eq!((ours.commands, ours.completions), (theirs.io_sqes, theirs.io_cqes));
+    assert_eq!(bench.engine.statistics().flows().total().latency.count(), 8);
+}
+
 #[test]
 fn a_status_that_never_changes_fails_in_the_end() {
     let mut bench = filled("");

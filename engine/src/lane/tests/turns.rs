@@ -52,7 +52,7 @@ fn a_port_says_which_device_it_serves() {
     for (number, port) in bench.lane.ports.iter().enumerate() {
         let name = port.watch.clock().function().name().to_owned();
         assert!(!name.is_empty());
-        assert_eq!((port.device(), port.place()), (number, (name, None)), "a model is near no node");
+        assert_eq!((usize::from(port.ground.lane), port.place()), (number, (name, None)), "a model is near no node");
     }
     bench.engine.close_with(bench.lane).unwrap();
 }
