@@ -145,7 +145,7 @@ impl BenchArgs {
     /// All devices, in the order of the command line.
     pub fn devices(&self) -> Vec<&str> {
         let named = self.devices.iter().chain(&self.more_devices).map(String::as_str).collect::<Vec<_>>();
-        let named = if named.is_empty() { vec![DEFAULT_DEVICE] } else { named };
+        let named = if named.is_empty() && self.segment.with.is_empty() { vec![DEFAULT_DEVICE] } else { named };
         named.into_iter().chain(self.segment.with.iter().map(String::as_str)).collect()
     }
 }

@@ -88,6 +88,13 @@ fn a_label_is_made_shown_mended_and_removed() {
     let before = fs::read(folder.join("disk")).unwrap();
     fails(folder, "label erase model:path=@disk,overwrite", "has segments (kv), whose places only the label says");
     assert!(fs::read(folder.join("disk")).unwrap() == before, "nothing was to be written");
+    // Nor where its label cannot be read: by a wrong block size, in a copy, or damaged in every slot.
+    let unseen = "Nothing was erased: which segments would go with the label cannot be seen then";
+    fails(folder, "label erase model:path=@disk,overwrite,lba=512", unseen);
+    fs::copy(folder.join("disk"), folder.join("copy")).unwrap();
+    fails(folder, "label erase model:path=@copy,overwrite", unseen);
+    prints(folder, "label erase model:path=@copy,overwrite --with-segments");
+    assert!(fs::read(folder.join("disk")).unwrap() == before, "nothing was to be written");
     prints(folder, "label erase model:path=@disk,overwrite --with-segments");
     fails(folder, "label show model:path=@disk", "there is no label");
     fails(folder, "label erase model:path=@disk,overwrite", "there is no label");
@@ -198,6 +205,15 @@ fn what_is_foreign_is_shown_and_not_written() {
     for more in ["", " --replace"] {
         fails(folder, &format!("label create model:path=@disk,overwrite{more}"), "is not written, for it holds LUKS");
     }
+    // What nobody knows is not written over without a word either.
+    fs::write(folder.join("data"), vec![7; 32 << 20]).unwrap();
+    fails(
+        folder,
+        "label create model:path=@data,overwrite",
+        "has something else in the place of a label (front slot 0,",
+    );
+    assert!(fs::read(folder.join("data")).unwrap() == vec![7; 32 << 20]);
+    prints(folder, "label create model:path=@data,overwrite --replace");
     fs::write(folder.join("in"), [1; 4096]).unwrap();
     fails(folder, "write model:path=@disk,overwrite --offset 0 --input @in", "is not written, for it holds LUKS");
     assert!(fs::read(folder.join("disk")).unwrap() == bytes);
@@ -230,15 +246,27 @@ fn a_segment_lives_on_one_device() {
     assert_eq!(fs::metadata(folder.join("marker")).unwrap().len(), 8 << 20);
     prints(folder, &format!("segment resize kv {to} --size 4MiB --marker @marker"));
     assert_eq!(fs::metadata(folder.join("marker")).unwrap().len(), 4 << 20);
-    let error = "the segment was changed, but not its marker";
-    fails(folder, &format!("segment resize kv {to} --size 8MiB --marker @none"), error);
+    fs::write(folder.join("no-marker"), [7; 8192]).unwrap();
+    prints(folder, &format!("segment create beside {to} --size 1MiB"));
+    prints(folder, &format!("segment link beside @others {on}"));
+    for (marker, error) in
+        [("none", "cannot open"), ("no-marker", "is no marker"), ("others", "of segment 'beside', and not of 'kv'")]
+    {
+        fails(folder, &format!("segment resize kv {to} --size 8MiB --marker @marker --marker @{marker}"), error);
+        fails(folder, &format!("segment rename kv other {to} --marker @{marker}"), error);
+    }
+    prints(folder, &format!("segment delete beside {to}"));
+    let shown = json(folder, &format!("segment check @marker {on}"));
+    assert_eq!((&shown["name"], &shown["capacity_bytes"]), (&"kv".into(), &(4 << 20).into()), "nothing was changed");
+    prints(folder, "label create model:path=@elsewhere,size=32MiB");
+    fails(folder, "segment check @marker --device model:path=@elsewhere", "which is not among those named: name it");
     prints(folder, &format!("segment rename kv cache {to} --marker @marker"));
     let shown = json(folder, &format!("segment check @marker {on}"));
-    assert_eq!((&shown["uuid"], &shown["generation"]), (&made["uuid"], &5.into()));
+    assert_eq!((&shown["uuid"], &shown["generation"]), (&made["uuid"], &4.into()));
     assert_eq!(json(folder, &format!("segment durability cache fua {to}"))["durability"], "fua");
     prints(folder, &format!("segment durability cache flush {to}"));
     let list = prints(folder, &format!("segment list {on}"));
-    assert!(list.starts_with("name   capacity") && list.contains("cache  8MiB      flush"), "{list}");
+    assert!(list.starts_with("name   capacity") && list.contains("cache  4MiB      flush"), "{list}");
 
     prints(folder, &format!("segment delete cache {to}"));
     fails(folder, &format!("segment delete cache {to}"), "there is no segment 'cache'");
@@ -334,7 +362,9 @@ fn a_segment_is_striped_over_several_devices() {
 
     fails(folder, &format!("segment forget broad {to}"), "has lost a member: remove it by `tentpeg segment delete`");
     fails(folder, &format!("segment forget none {to}"), "there is no segment 'none'");
-    prints(folder, "segment forget broad --device model:overwrite,path=@c");
+    let unsure = "Nothing was removed: they may only not have been named";
+    fails(folder, "segment forget broad --device model:overwrite,path=@c", unsure);
+    prints(folder, "segment forget broad --device model:overwrite,path=@c --members-are-lost");
     assert_eq!(json(folder, "segment list --device model:path=@c")["not_opened"], Value::Array(Vec::new()));
     fails(folder, &format!("segment delete broad {to}"), "is broken");
     prints(folder, &format!("segment forget broad {to}"));

@@ -234,7 +234,7 @@ pub enum LabelError {
     },
     /// Caller: the label is that of another namespace.
     #[error(
-        "the label was made for a namespace with {label}, and this one has {device}: it was copied, or the namespace was replaced: open the one that it was made for, or remove it from this one by `tentpeg label erase`"
+        "the label was made for a namespace with {label}, and this one has {device}: it was copied, or the namespace was replaced: open the one that it was made for (a file that was moved to another file system, or restored, is another one: `tentpeg read --whole-device` still reads it), or remove the label by `tentpeg label erase`"
     )]
     Replaced {
         /// As the label has it.

@@ -37,7 +37,7 @@ enum Command {
 #[derive(Args)]
 struct TestArgs {
     /// Drives of this machine that may be overwritten: a TOML file with a table `controller` for each, of its address and
-    /// its serial number, and with way = "type1" or "iommufd" where it matters. Each drive needs a label that says so too
+    /// its serial number, and above them way = "type1" or "iommufd" where it matters. Each drive needs a label that says so too
     #[arg(long, value_name = "FILE")]
     inventory: Option<PathBuf>,
     #[command(flatten)]
@@ -64,10 +64,10 @@ struct GuestArgs {
     #[arg(long, requires = "kernel")]
     guest: Option<PathBuf>,
     /// The memory of the function that stands in for an accelerator, a power of two of at least 16 MiB
-    #[arg(long, default_value = "64MiB")]
+    #[arg(long, default_value = "64MiB", requires = "kernel")]
     bar: ByteSize,
     /// Ends the guest after so many seconds
-    #[arg(long, default_value_t = 600)]
+    #[arg(long, default_value_t = 600, requires = "kernel")]
     limit: u64,
 }
 

@@ -41,16 +41,16 @@ const COMPARED: usize = 8;
 pub struct BesideArgs {
     /// Measure other ways to do the same reads, from a file into the same GPU's memory, side by side: cufile-batch, cufile,
     /// pread, io_uring
-    #[arg(long = "beside", value_name = "WAYS", value_delimiter = ',', requires = "file")]
+    #[arg(long = "beside", id = "beside", value_name = "WAYS", value_delimiter = ',', requires = "file")]
     pub ways: Vec<FileWay>,
     /// The file that they read, at random places
-    #[arg(long = "beside-file", id = "file", value_name = "FILE")]
+    #[arg(long = "beside-file", id = "file", value_name = "FILE", requires = "beside")]
     pub file: Option<PathBuf>,
     /// Reads that they have in flight, where they have that
-    #[arg(long = "beside-depth", id = "beside_depth", default_value_t = 64, value_parser = number::<u32>(1, 128u64), allow_hyphen_values = true)]
+    #[arg(long = "beside-depth", id = "beside_depth", requires = "beside", default_value_t = 64, value_parser = number::<u32>(1, 128u64), allow_hyphen_values = true)]
     pub depth: u32,
     /// Their threads, where they have these
-    #[arg(long = "beside-threads", id = "beside_threads", default_value_t = 8, value_parser = number::<u32>(1, 64u64), allow_hyphen_values = true)]
+    #[arg(long = "beside-threads", id = "beside_threads", requires = "beside", default_value_t = 8, value_parser = number::<u32>(1, 64u64), allow_hyphen_values = true)]
     pub threads: u32,
 }
 

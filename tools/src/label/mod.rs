@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use tentpeg_engine::ByteSize;
 use tentpeg_engine::administration::{Administration, AdministrationError};
-use tentpeg_engine::label::{Label, NewLabel, Repair, SlotPlace};
+use tentpeg_engine::label::{Finding, Label, NewLabel, Repair, SlotPlace};
 use thiserror::Error;
 
 use crate::device::{DeviceError, NodeArgs, not_fenced, refuse_to_create, require_lasting};
@@ -52,7 +52,7 @@ pub struct CreateArgs {
     /// Room for self-tests; may be 0
     #[arg(long, value_name = "SIZE", default_value = "1MiB")]
     scratch: ByteSize,
-    /// Replace a label that is there; all its segments are gone then
+    /// Replace what is in its place: a label, whose segments are gone then, or anything else but known contents
     #[arg(long)]
     replace: bool,
 }
@@ -88,7 +88,7 @@ pub struct EraseArgs {
     device: DeviceArgs,
     #[command(flatten)]
     node: NodeArgs,
-    /// Also where there are segments: nobody finds again what is in them
+    /// Also where there are segments, or may be: nobody finds again what is in them
     #[arg(long)]
     with_segments: bool,
 }
@@ -111,6 +111,24 @@ pub enum LabelCommandError {
         device: String,
         /// Their names.
         segments: Vec<String>,
+    },
+    /// Caller: segments may go with it, and which nobody can say.
+    #[error(
+        "{source}. Nothing was erased: which segments would go with the label cannot be seen then; --with-segments erases it all the same"
+    )]
+    MayHaveSegments {
+        /// Why it cannot be seen.
+        source: AdministrationError,
+    },
+    /// Caller: there is something where the label would be.
+    #[error(
+        "{device} has something else in the place of a label ({places}): look at it by `tentpeg read --whole-device`, and say --replace if it may go"
+    )]
+    SomethingElse {
+        /// The device.
+        device: String,
+        /// Where.
+        places: String,
     },
     /// Host: it has failed the file that the device lies in.
     #[error("{source}; {reason}")]
@@ -192,6 +210,18 @@ fn create(args: &CreateArgs) -> Result<Answer, LabelCommandError> {
     require_lasting(&args.device.device)?;
     let opened = Administration::open_with(args.device.device.as_str(), &args.node.options());
     let mut device = opened.map_err(DeviceError::from)?;
+    // What somebody else has there is refused behind this, with its name and whatever is said.
+    if !args.replace
+        && device.foreign().is_empty()
+        && let Some(findings) = device.findings()
+    {
+        let places = SlotPlace::ALL.iter().zip(findings.0.iter()).filter(|(_, found)| **found == Finding::Foreign);
+        let places: Vec<_> = places.map(|(place, _)| place.to_string()).collect();
+        if !places.is_empty() {
+            let (device, places) = (device.info().name.clone(), places.join(", "));
+            return Err(LabelCommandError::SomethingElse { device, places });
+        }
+    }
     let new =
         NewLabel { alignment: args.alignment.0, scratch: args.scratch.0, replace: args.replace, ..NewLabel::default() };
     let label = device.create_label(&new);
@@ -236,10 +266,9 @@ fn mark(args: &MarkArgs) -> Result<Answer, LabelCommandError> {
 
 fn erase(args: &EraseArgs) -> Result<Answer, LabelCommandError> {
     let mut device = open_lasting("label erase", &args.device.device, &args.node)?;
-    // Of a label that cannot be read nobody says what would be lost.
-    if !args.with_segments
-        && let Ok(label) = device.label()
-    {
+    // Where there is none the erasing says so.
+    if !args.with_segments && device.has_label() {
+        let label = device.label().map_err(|source| LabelCommandError::MayHaveSegments { source })?;
         let segments: Vec<_> =
             label.segments().map(|segment| segment.name.as_str().escape_debug().to_string()).collect();
         if !segments.is_empty() {

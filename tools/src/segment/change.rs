@@ -5,10 +5,12 @@ use tentpeg_engine::administration::Administration;
 use tentpeg_engine::blocks::Blocks;
 use tentpeg_engine::label::stripe::{self, Member, NewSet, SetError, sets};
 use tentpeg_engine::label::{Label, LabelError, NewSegment};
-use tentpeg_engine::link;
+use tentpeg_engine::link::{self, LinkError};
 
 use super::find::{Target, is_named, one};
-use super::{ChangedArgs, CreateArgs, DurabilityArgs, MarkersArgs, RenameArgs, ResizeArgs, SegmentCommandError};
+use super::{
+    ChangedArgs, CreateArgs, DurabilityArgs, ForgetArgs, MarkersArgs, RenameArgs, ResizeArgs, SegmentCommandError,
+};
 use crate::device::{not_fenced, refuse_twice};
 use crate::label::{Answer, LabelCommandError, open_lasting};
 use crate::report::{Row, Value};
@@ -152,7 +154,8 @@ pub(super) fn durability(args: &DurabilityArgs) -> Result<Answer, SegmentCommand
 }
 
 /// Only of a set that cannot be whole any more: the others are deleted.
-pub(super) fn forget(args: &ChangedArgs) -> Result<Answer, SegmentCommandError> {
+pub(super) fn forget(args: &ForgetArgs) -> Result<Answer, SegmentCommandError> {
+    let ForgetArgs { changed: args, members_are_lost } = args;
     let name = &args.named.name;
     let ((), note) = with_labels("segment forget", args, |open| {
         let found = sets(&open.labels()).into_iter().find(|found| found.name == *name && found.set.is_err());
@@ -161,6 +164,9 @@ pub(super) fn forget(args: &ChangedArgs) -> Result<Answer, SegmentCommandError> 
             Some(found) => found,
             None => return open.target(name).and(Err(SegmentCommandError::NotLost { name: name.clone() })),
         };
+        if let (Err(source @ SetError::Incomplete { .. }), false) = (found.set, *members_are_lost) {
+            return Err(SegmentCommandError::MayBeThere { source });
+        }
         for device in 0..open.members.len() {
             match open.of_device(device, |label, blocks| label.forget_part(blocks, found.uuid)) {
                 Err(SegmentCommandError::Label { source: LabelError::NoSegment { .. }, .. }) | Ok(()) => {}
@@ -204,7 +210,22 @@ fn marked(
     then: &str,
     change: impl FnOnce(&mut Open<'_, '_>) -> Result<(), SegmentCommandError>,
 ) -> Result<Answer, SegmentCommandError> {
-    let (target, not_fenced) = changed(command, args, then, change)?;
+    // Before anything is changed: one that is none, or another's, would be left as it is.
+    let read = markers.markers.iter().map(|path| match link::read(path) {
+        // It is made right again whatever is wrong with its size.
+        Err(LinkError::Size { .. }) => Ok(None),
+        read => read.map(|marker| Some((path, marker))),
+    });
+    let read: Vec<_> = read.filter_map(Result::transpose).collect::<Result<_, _>>()?;
+    let (target, not_fenced) = changed(command, args, then, |open| {
+        let name = &args.named.name;
+        let own = open.target(name)?.marker();
+        if let Some((path, marker)) = read.iter().find(|(_, marker)| !own.is_same_segment(marker)) {
+            let (path, other) = ((*path).clone(), marker.segment.clone());
+            return Err(SegmentCommandError::OthersMarker { path, other, name: name.clone() });
+        }
+        change(open)
+    })?;
     for path in &markers.markers {
         link::refresh(path, &target.marker()).map_err(SegmentCommandError::Marker)?;
     }

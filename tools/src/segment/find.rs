@@ -251,6 +251,11 @@ pub(super) fn check(args: &CheckArgs) -> Result<Answer, SegmentCommandError> {
             broken.retain(|(name, _)| *name == segment);
             Err(broken.remove(0).1.into())
         }
+        (Err(LinkError::Gone { path, segment, device, .. }), _)
+            if !labels.iter().any(|label| label.device() == device) =>
+        {
+            Err(SegmentCommandError::OnAnotherDevice { path, segment, device })
+        }
         (Err(error), _) => Err(error.into()),
         (Ok(_), None) => unreachable!("only a segment that is there is resolved"),
     }

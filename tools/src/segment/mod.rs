@@ -12,6 +12,7 @@ use tentpeg_engine::label::stripe::SetError;
 use tentpeg_engine::label::{Durability, LabelError};
 use tentpeg_engine::link::LinkError;
 use thiserror::Error;
+use uuid::Uuid;
 
 use crate::device::NodeArgs;
 use crate::label::{Answer, LabelCommandError};
@@ -42,8 +43,10 @@ pub enum SegmentCommand {
     #[command(after_help = "Example:\n  tentpeg segment durability kv flush --device model:path=disk.img,overwrite")]
     Durability(DurabilityArgs),
     /// Remove what these devices have of a stripe of which other devices are lost
-    #[command(after_help = "Example:\n  tentpeg segment forget wide --device model:path=a,overwrite")]
-    Forget(ChangedArgs),
+    #[command(
+        after_help = "Example:\n  tentpeg segment forget wide --device model:path=a,overwrite --members-are-lost"
+    )]
+    Forget(ForgetArgs),
     /// See which segment a marker stands for, and whether it still does
     #[command(after_help = "Example:\n  tentpeg segment check kv.segment --device model:path=disk.img")]
     Check(CheckArgs),
@@ -82,6 +85,16 @@ pub struct ChangedArgs {
     named: NamedArgs,
     #[command(flatten)]
     node: NodeArgs,
+}
+
+/// Which stripe is forgotten.
+#[derive(Args, Clone, Debug)]
+pub struct ForgetArgs {
+    #[command(flatten)]
+    changed: ChangedArgs,
+    /// The devices that were not named are lost: what these have of the stripe is of no use without them
+    #[arg(long)]
+    members_are_lost: bool,
 }
 
 /// What a new segment is to be.
@@ -238,6 +251,34 @@ pub enum SegmentCommandError {
     NoChunk {
         /// How many devices.
         devices: usize,
+    },
+    /// Caller: the device of a marker's segment was not named.
+    #[error("{} names segment '{}' of device {device}, which is not among those named: name it, by --device", path.display(), segment.escape_debug())]
+    OnAnotherDevice {
+        /// The marker.
+        path: PathBuf,
+        /// The segment's name when the marker was made.
+        segment: String,
+        /// The device's UUID.
+        device: Uuid,
+    },
+    /// Caller: a marker is another segment's. Nothing was changed.
+    #[error("{} is a marker of segment '{}', and not of '{}': nothing was changed", path.display(), other.escape_debug(), name.escape_debug())]
+    OthersMarker {
+        /// The marker.
+        path: PathBuf,
+        /// Whose it is.
+        other: String,
+        /// The segment that was to be changed.
+        name: String,
+    },
+    /// Caller: whether members that were not named are lost cannot be seen.
+    #[error(
+        "{source}. Nothing was removed: they may only not have been named; if they are lost, say --members-are-lost"
+    )]
+    MayBeThere {
+        /// What is missing.
+        source: SetError,
     },
     /// Caller: there is nothing to forget.
     #[error("no striped segment '{}' has lost a member: remove it by `tentpeg segment delete`", name.escape_debug())]

@@ -69,7 +69,7 @@ impl fmt::Display for ListOf<'_> {
 pub enum SetError {
     /// Caller: the labels of some members are not there.
     #[error(
-        "the striped segment {name} is incomplete: of its {count} members these are missing: {}: name their devices too, or, where they are lost, remove what is left of it by `tentpeg segment forget`",
+        "the striped segment {name} is incomplete: of its {count} members these are missing: {}: name their devices too, or, where they are lost, remove what is left of it by `tentpeg segment forget --members-are-lost`",
         ListOf(missing)
     )]
     Incomplete {
