@@ -34,15 +34,30 @@ impl DeviceFile {
         Self { numbers: format!("/sys/class/nvme-generic/{name}/dev"), name, is_block: false }
     }
 
-    /// What this file is known by: by its number, whatever it is called in whichever `/dev`. Where it is no device, as in a
-    /// test, by its place.
+    /// What this file is known by: by its number, whatever it is called in whichever `/dev`. In a machine of files, which has
+    /// no devices, by its place.
     pub(super) fn identities(&self, sysfs: &Sysfs) -> Vec<Identity> {
         let numbers = text(&sysfs.path(&self.numbers));
         let numbers = numbers.as_deref().and_then(|text| text.split_once(':'));
         let numbers = numbers.and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
-        let place = Identity::of(&sysfs.path(&format!("/dev/{}", self.name))).ok();
         let by_number = numbers.map(|numbers| Identity::Device { is_block: self.is_block, numbers });
-        by_number.into_iter().chain(place.filter(|place| matches!(place, Identity::Other { .. }))).collect()
+        let place =
+            self.found(sysfs).ok().filter(|place| matches!(place, Identity::Other { .. }) && !sysfs.is_system());
+        by_number.into_iter().chain(place).collect()
+    }
+
+    /// Whether the file that has its name is that device, and not another of the name.
+    pub fn is_there(&self, sysfs: &Sysfs) -> bool {
+        self.found(sysfs).is_ok_and(|found| self.identities(sysfs).contains(&found))
+    }
+
+    /// Its path on a running machine.
+    pub fn path(&self) -> String {
+        format!("/dev/{}", self.name)
+    }
+
+    fn found(&self, sysfs: &Sysfs) -> io::Result<Identity> {
+        Identity::of(&sysfs.path(&self.path()))
     }
 }
 

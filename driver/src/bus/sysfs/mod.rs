@@ -30,6 +30,9 @@ const NVME_CLASS: u32 = 0x01_0802;
 /// those to ISA or NVLink, are devices like any other.
 const PCI_BRIDGE_CLASS: u32 = 0x0604;
 
+/// The kernel's own driver of NVMe controllers.
+const KERNEL_DRIVER: &str = "nvme";
+
 /// The driver that gives functions to userspace.
 pub const VFIO_DRIVER: &str = "vfio-pci";
 
@@ -93,6 +96,12 @@ impl PciFunction {
         self.driver.as_deref().is_some_and(is_vfio_driver)
     }
 
+    /// The driver that has an NVMe controller, where that is neither the kernel's own nor one of VFIO's: one by which another
+    /// program drives it (`uio_pci_generic`), or another machine (`xen-pciback`).
+    pub fn other_driver(&self) -> Option<&str> {
+        self.driver.as_deref().filter(|driver| *driver != KERNEL_DRIVER && !is_vfio_driver(driver))
+    }
+
     /// Whether its group can be given to userspace as far as this function goes: it is on VFIO, on no driver at all, or a
     /// bridge between PCI buses.
     pub fn is_viable(&self) -> bool {
@@ -137,6 +146,11 @@ impl Sysfs {
     /// The machine whose `sys`, `proc` and `dev` lie in `root`.
     pub fn below(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
+    }
+
+    /// Whether this is the running machine, and not a folder of files.
+    fn is_system(&self) -> bool {
+        self.root == Path::new("/")
     }
 
     /// A path of the machine, such as `/sys/bus/pci`, as it is reached from here.
