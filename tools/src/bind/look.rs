@@ -61,13 +61,11 @@ fn claim(sysfs: &Sysfs, function: &PciFunction, name: &str) -> io::Result<()> {
 /// that process, and we with it.
 pub(super) fn refuse_driven(sysfs: &Sysfs, function: &PciFunction) -> Result<(), BindError> {
     let address = function.address;
-    let file = sysfs.vfio_file(address);
-    let openers = sysfs.openers(&file);
-    if let Some(file) = &file {
-        let by: Vec<_> = openers.of(std::slice::from_ref(file)).map(Use::to_string).collect();
-        if !by.is_empty() {
-            return Err(BindError::Driven { address, by: by.join(", ") });
-        }
+    let files = sysfs.vfio_files(function);
+    let openers = sysfs.openers(&files);
+    let by: Vec<_> = openers.of(&files).map(Use::to_string).collect();
+    if !by.is_empty() {
+        return Err(BindError::Driven { address, by: by.join(", ") });
     }
     let group = function.iommu_group.map(|group| format!("/dev/vfio/{group}"));
     let path = group.unwrap_or_else(|| format!("the group of {address}"));
@@ -75,13 +73,13 @@ pub(super) fn refuse_driven(sysfs: &Sysfs, function: &PciFunction) -> Result<(),
         Ok(_) => return Ok(()),
         Err(error) => error,
     };
-    match (error.raw_os_error(), openers.unseen()) {
-        (Some(libc::EBUSY), _) => Err(BindError::Driven { address, by: format!("{path} is open") }),
-        // A kernel need not have files of groups. Then there is the function's own, which nobody has.
-        (Some(libc::ENOENT), None) if file.is_some() => Ok(()),
-        (Some(libc::ENOENT), Some(reason)) if let Some(file) = &file => {
-            Err(BindError::Unseen { what: file.path(), reason: reason.to_owned() })
-        }
+    match error.raw_os_error() {
+        Some(libc::EBUSY) => Err(BindError::Driven { address, by: format!("{path} is open") }),
+        // A kernel need not have files of groups, nor a container those that the kernel has: then processes tell.
+        Some(libc::ENOENT) if !files.is_empty() => openers.unseen().map_or(Ok(()), |reason| {
+            let what: Vec<_> = files.iter().map(|file| file.path()).collect();
+            Err(BindError::Unseen { what: what.join(", "), reason: reason.to_owned() })
+        }),
         _ => Err(BindError::Unseen { what: address.to_string(), reason: format!("{path} cannot be opened: {error}") }),
     }
 }

@@ -342,6 +342,16 @@ fn what_a_process_drives_is_not_unbound_whichever_files_the_kernel_has() {
     let missing = "No such file or directory (os error 2)";
     let told = format!("cannot see whether 0000:04:00.0 is in use: /dev/vfio/4 cannot be opened: {missing}: {advice}");
     assert_eq!(unbind(), Err(told));
+    // The kernel has a group's file, which is not here.
+    machine.file("sys/class/vfio/4/dev", "1:3\n");
+    assert_eq!(unbind(), Ok(()));
+    symlink("/dev/null", machine.sysfs().path("/dev/elsewhere")).unwrap();
+    machine.process(10, "tentpeg", &["/dev/elsewhere"]);
+    let driven = "0000:04:00.0 is driven by another process (vfio/4 is open in process 10 (tentpeg)): end that first";
+    assert_eq!(unbind(), Err(driven.to_owned()));
+    fs::remove_dir_all(machine.sysfs().path("/proc/10")).unwrap();
+    // The kernel has none.
+    fs::remove_dir_all(machine.sysfs().path("/sys/class/vfio")).unwrap();
     machine.file("sys/bus/pci/devices/0000:04:00.0/vfio-dev/vfio0/dev", "");
     machine.file("dev/vfio/devices/vfio0", "");
     assert_eq!(unbind(), Ok(()));

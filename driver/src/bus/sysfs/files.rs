@@ -10,7 +10,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 
-use super::{PciAddress, Sysfs, Use, names, text};
+use super::{PciFunction, Sysfs, Use, names, text};
 
 /// The name of the first namespace of processes, which no other has (`PROC_PID_INIT_INO`, include/uapi/linux/nsfs.h).
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
@@ -143,12 +143,18 @@ impl Sysfs {
         Openers { uses, unseen }
     }
 
-    /// The function's own file of VFIO, where the kernel makes one.
-    pub fn vfio_file(&self, address: PciAddress) -> Option<DeviceFile> {
-        let folder = format!("/sys/bus/pci/devices/{address}/vfio-dev");
-        let name = names(&self.path(&folder)).into_iter().find(|name| name.starts_with("vfio"))?;
-        let numbers = format!("{folder}/{name}/dev");
-        Some(DeviceFile { name: format!("vfio/devices/{name}"), numbers, is_block: false })
+    /// The files by which processes drive a function that VFIO has: its group's, and its own, as far as the kernel has them.
+    /// They need not be in this `/dev`.
+    pub fn vfio_files(&self, function: &PciFunction) -> Vec<DeviceFile> {
+        let file = |name: String, numbers: String| DeviceFile { name, numbers, is_block: false };
+        // Without an IOMMU a group's name says so.
+        let group = function.iommu_group.iter().flat_map(|group| [group.to_string(), format!("noiommu-{group}")]);
+        let groups = group.map(|name| file(format!("vfio/{name}"), format!("/sys/class/vfio/{name}/dev")));
+        let folder = format!("/sys/bus/pci/devices/{}/vfio-dev", function.address);
+        let own = names(&self.path(&folder)).into_iter();
+        let own = own.map(|name| file(format!("vfio/devices/{name}"), format!("{folder}/{name}/dev")));
+        // What has no number has no file.
+        groups.chain(own).filter(|file| self.path(&file.numbers).exists()).collect()
     }
 
     /// Why there may be processes that are not below `/proc`.

@@ -131,18 +131,33 @@ fn what_cannot_be_seen_is_told() {
 }
 
 #[test]
-fn the_file_of_vfio_and_who_has_it() {
+fn files_of_vfio_are_known_by_their_numbers_wherever_they_are() {
     let fake = Fake::new();
-    let address = "04:00.0".parse().unwrap();
-    assert_eq!(fake.sysfs().vfio_file(address), None);
-    fake.file("sys/bus/pci/devices/0000:04:00.0/vfio-dev/vfio3/dev", "510:3\n");
-    fake.file("dev/vfio/devices/vfio3", "");
-    fake.process(20, "qemu-system-x86", &["/dev/vfio/devices/vfio3"]);
-    let file = fake.sysfs().vfio_file(address).unwrap();
-    assert_eq!(file.name, "vfio/devices/vfio3");
-    let openers = fake.sysfs().openers([&file]);
-    let uses: Vec<_> = openers.of(std::slice::from_ref(&file)).map(ToString::to_string).collect();
-    assert_eq!(uses, ["vfio/devices/vfio3 is open in process 20 (qemu-system-x86)"]);
+    let names = || {
+        let function = fake.sysfs().function("04:00.0".parse().unwrap()).unwrap();
+        let files = fake.sysfs().vfio_files(&function);
+        let openers = fake.sysfs().openers(&files);
+        let uses: Vec<_> = openers.of(&files).map(ToString::to_string).collect();
+        (files.into_iter().map(|file| file.name).collect::<Vec<_>>(), uses)
+    };
+    let none: [String; 0] = [];
+    assert_eq!(names(), (none.to_vec(), none.to_vec()));
+    let folder = fake.0.path().join("sys/bus/pci/devices/0000:04:00.0");
+    symlink("../../../../kernel/iommu_groups/9", folder.join("iommu_group")).unwrap();
+    // A kernel that has no files of functions shows this folder, too.
+    fs::create_dir_all(folder.join("vfio-dev/vfio3")).unwrap();
+    assert_eq!(names(), (none.to_vec(), none.to_vec()));
+    fake.file("sys/class/vfio/9/dev", "1:3\n");
+    assert_eq!(names(), (vec!["vfio/9".to_owned()], none.to_vec()));
+    fake.file("sys/bus/pci/devices/0000:04:00.0/vfio-dev/vfio3/dev", "1:5\n");
+    fake.process(20, "qemu-system-x86", &["/dev/null"]);
+    fake.process(30, "tentpeg", &["/dev/zero"]);
+    let (files, mut uses) = names();
+    uses.sort();
+    assert_eq!(files, ["vfio/9", "vfio/devices/vfio3"]);
+    let expected =
+        ["vfio/9 is open in process 20 (qemu-system-x86)", "vfio/devices/vfio3 is open in process 30 (tentpeg)"];
+    assert_eq!(uses, expected);
 }
 
 /// The machine that the test runs on: whatever it is, this is not the place where something fails.
