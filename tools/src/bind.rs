@@ -2,17 +2,21 @@
 //!
 //! A [`Plan`] is worked out from what sysfs says, and refused where the kernel, or somebody, uses the device. It is a
 //! short list of writes to files of sysfs, which can be shown instead of being done. It names one function: no other
-//! device of the same kind is touched, as it would be by `new_id`.
+//! device of the same kind is touched, as it would be by `new_id`. What was done before something failed is taken back.
+
+mod error;
+mod look;
 
 use std::fmt;
 use std::fs::OpenOptions;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use tentpeg_driver::bus::{PciAddress, PciFunction, Sysfs, SysfsError, VFIO_DRIVER};
-use thiserror::Error;
+use tentpeg_driver::bus::{PciAddress, PciFunction, Sysfs, VFIO_DRIVER, is_vfio_driver};
+
+pub use error::BindError;
+use look::{refuse_driven, refuse_used};
 
 /// What the user asks for.
 #[derive(Args, Clone, Debug)]
@@ -23,77 +27,6 @@ pub struct BindArgs {
     /// Show what would be done, and do nothing
     #[arg(long)]
     pub dry_run: bool,
-}
-
-/// Why a controller was not given to VFIO, or back to the kernel.
-#[derive(Debug, Error)]
-pub enum BindError {
-    /// Caller or host: there is no such function, or sysfs cannot be read.
-    #[error(transparent)]
-    Sysfs(#[from] SysfsError),
-    /// Caller: it is something else.
-    #[error("{address} is no NVMe controller{}: `tentpeg list` shows those of this machine", class.map(|class| format!(" (its class is {class:06x})")).unwrap_or_default())]
-    NotNvme {
-        /// The function.
-        address: PciAddress,
-        /// Its class, where it is known.
-        class: Option<u32>,
-    },
-    /// Caller: the machine runs from it.
-    #[error("{address} holds the disk that this machine runs from ({uses}): it is never taken")]
-    BootDisk {
-        /// The function.
-        address: PciAddress,
-        /// What the disk is used for.
-        uses: String,
-    },
-    /// Caller: it is used.
-    #[error("{address} is in use: {uses}: unmount it, switch its swap off, or stop what stands on it")]
-    InUse {
-        /// The function.
-        address: PciAddress,
-        /// What it is used for.
-        uses: String,
-    },
-    /// Host: VFIO is not there.
-    #[error("the driver vfio-pci is not loaded: load it by `modprobe vfio-pci`")]
-    NoVfio,
-    /// Host: without an IOMMU nothing would keep the device from memory that is not its own.
-    #[error(
-        "{address} is in no IOMMU group, so nothing would keep it from memory that is not its own: switch the IOMMU on in the firmware (VT-d, AMD-Vi, SMMU) and, with an Intel processor, start the kernel with intel_iommu=on"
-    )]
-    NoGroup {
-        /// The function.
-        address: PciAddress,
-    },
-    /// Caller: a process drives it.
-    #[error("{address} is driven by another process, which has {} open: end that first", path.display())]
-    Driven {
-        /// The function.
-        address: PciAddress,
-        /// The file of its group.
-        path: PathBuf,
-    },
-    /// Host: a file of sysfs was not written.
-    #[error("cannot write {text:?} to {}: {source}{}", path.display(), if source.kind() == io::ErrorKind::PermissionDenied { ": run as root" } else { "" })]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What was to be written.
-        text: String,
-        /// The operating system's reason.
-        source: io::Error,
-    },
-    /// Host: the kernel did otherwise.
-    #[error("{address} should be with {wanted} now and is with {found}: the kernel's log (`dmesg`) says why")]
-    Elsewhere {
-        /// The function.
-        address: PciAddress,
-        /// The driver that should have it.
-        wanted: String,
-        /// The driver that has it, or none.
-        found: String,
-    },
 }
 
 /// A write to a file of sysfs.
@@ -114,6 +47,10 @@ impl fmt::Display for Step {
 pub struct Plan {
     address: PciAddress,
     to_vfio: bool,
+    /// The driver that has it.
+    driver: Option<String>,
+    /// The only one that might have it.
+    driver_override: Option<String>,
     steps: Vec<Step>,
     notes: Vec<String>,
 }
@@ -124,10 +61,7 @@ impl Plan {
     /// # Errors
     /// [`BindError`], when it must stay where it is.
     pub fn bind(sysfs: &Sysfs, address: PciAddress) -> Result<Self, BindError> {
-        let function = sysfs.function(address)?;
-        if !function.is_nvme() {
-            return Err(BindError::NotNvme { address, class: function.class });
-        }
+        let function = controller(sysfs, address)?;
         refuse_used(sysfs, &function)?;
         Self::take(sysfs, &function)
     }
@@ -140,20 +74,18 @@ impl Plan {
     pub fn take(sysfs: &Sysfs, function: &PciFunction) -> Result<Self, BindError> {
         let address = function.address;
         let group = function.iommu_group.ok_or(BindError::NoGroup { address })?;
-        if !sysfs.path(&format!("/sys/bus/pci/drivers/{VFIO_DRIVER}")).is_dir() {
+        if !function.is_on_vfio() && !sysfs.path(&format!("/sys/bus/pci/drivers/{VFIO_DRIVER}")).is_dir() {
             return Err(BindError::NoVfio);
         }
-        let others = sysfs.group(group).unwrap_or_default().into_iter().filter(|other| other.address != address);
-        let notes = others.filter(|other| !other.is_viable()).map(|other| {
-            let driver = other.driver.as_deref().unwrap_or_default();
+        let others = sysfs.hindrances(group).into_iter().filter(|other| other.address != Some(address));
+        let notes = others.map(|other| {
             format!(
-                "{address} cannot be opened yet: {} of the same IOMMU group {group} is with {driver}: bind or unbind it too",
-                other.address
+                "{address} cannot be opened yet: {} of the same IOMMU group {group} is with {}: bind or unbind it too",
+                other.name, other.driver
             )
         });
-        let notes = notes.collect();
         let steps = if function.is_on_vfio() { Vec::new() } else { move_to(sysfs, function, VFIO_DRIVER) };
-        Ok(Self { address, to_vfio: true, steps, notes })
+        Ok(Self { notes: notes.collect(), ..Self::new(function, true, steps) })
     }
 
     /// The plan that gives the controller at `address` back to the kernel's own driver.
@@ -161,20 +93,23 @@ impl Plan {
     /// # Errors
     /// [`BindError`], when a process drives it: the kernel would wait for that process, and we with it.
     pub fn unbind(sysfs: &Sysfs, address: PciAddress) -> Result<Self, BindError> {
-        let function = sysfs.function(address)?;
-        if !function.is_nvme() {
-            return Err(BindError::NotNvme { address, class: function.class });
-        }
-        let ours = function.is_on_vfio() || function.driver_override.as_deref() == Some(VFIO_DRIVER);
-        if let Some(group) = function.iommu_group.filter(|_| function.is_on_vfio()) {
-            let path = sysfs.path(&format!("/dev/vfio/{group}"));
-            if is_busy(&path, 0) {
-                return Err(BindError::Driven { address, path });
-            }
+        let function = controller(sysfs, address)?;
+        if function.is_on_vfio() {
+            refuse_driven(sysfs, &function)?;
         }
         // An empty line takes the override away.
-        let steps = if ours { move_to(sysfs, &function, "") } else { Vec::new() };
-        Ok(Self { address, to_vfio: false, steps, notes: Vec::new() })
+        let mut steps = move_to(sysfs, &function, "");
+        if function.driver.is_some() && !function.is_on_vfio() {
+            // It stays with the driver that has it, but not for VFIO to have it the next time.
+            let is_ours = function.driver_override.as_deref().is_some_and(is_vfio_driver);
+            steps.truncate(usize::from(is_ours));
+        }
+        Ok(Self::new(&function, false, steps))
+    }
+
+    fn new(function: &PciFunction, to_vfio: bool, steps: Vec<Step>) -> Self {
+        let PciFunction { address, driver, driver_override, .. } = function.clone();
+        Self { address, to_vfio, driver, driver_override, steps, notes: Vec::new() }
     }
 
     /// Does it, and looks whether the kernel followed. What was done is taken back when it did not.
@@ -182,32 +117,53 @@ impl Plan {
     /// # Errors
     /// [`BindError`].
     pub fn run(&self, sysfs: &Sysfs) -> Result<(), BindError> {
-        for step in &self.steps {
-            if let Err(source) = write(&step.path, &step.text) {
-                self.take_back(sysfs);
-                return Err(BindError::Write { path: step.path.clone(), text: step.text.clone(), source });
-            }
-        }
-        let function = sysfs.function(self.address)?;
-        if self.to_vfio && !function.is_on_vfio() {
-            self.take_back(sysfs);
-            let found = function.driver.unwrap_or_else(|| "no driver".to_owned());
-            return Err(BindError::Elsewhere { address: self.address, wanted: VFIO_DRIVER.to_owned(), found });
-        }
-        if !self.to_vfio && function.is_on_vfio() {
-            let (wanted, found) = ("the kernel's own driver".to_owned(), VFIO_DRIVER.to_owned());
-            return Err(BindError::Elsewhere { address: self.address, wanted, found });
-        }
-        Ok(())
+        self.run_by(sysfs, &mut write)
     }
 
-    /// Lets the kernel's own driver have the function, as before. What cannot be taken back is told by the error that
-    /// led here.
-    fn take_back(&self, sysfs: &Sysfs) {
-        if self.to_vfio && !self.steps.is_empty() {
-            let _ = write(&sysfs.function_folder(self.address).join("driver_override"), "");
-            let _ = write(&probe_file(sysfs), &self.address.to_string());
+    fn run_by(&self, sysfs: &Sysfs, write: &mut Write<'_>) -> Result<(), BindError> {
+        self.do_steps(sysfs, write).map_err(|error| {
+            let left = self.take_back(sysfs, write);
+            error.and_left(left.as_slice())
+        })
+    }
+
+    fn do_steps(&self, sysfs: &Sysfs, write: &mut Write<'_>) -> Result<(), BindError> {
+        for Step { path, text } in &self.steps {
+            let failed = |source| BindError::Write { path: path.clone(), text: text.clone(), source };
+            write(path, text).map_err(failed)?;
         }
+        let function = sysfs.function(self.address)?;
+        let wanted = if self.to_vfio { VFIO_DRIVER } else { "the kernel's own driver" };
+        match function.driver.as_deref() {
+            None if !self.to_vfio => Err(BindError::NoDriver { address: self.address }),
+            _ if self.to_vfio == function.is_on_vfio() => Ok(()),
+            found => {
+                let found = found.unwrap_or("no driver").to_owned();
+                Err(BindError::Elsewhere { address: self.address, wanted: wanted.to_owned(), found })
+            }
+        }
+    }
+
+    /// Has the driver that had the function before have it again, if VFIO was to have it, and whoever might have it then
+    /// may again. Says where it is if that did not do; the error that led here tells why.
+    fn take_back(&self, sysfs: &Sysfs, write: &mut Write<'_>) -> Option<String> {
+        if !self.to_vfio || self.steps.is_empty() {
+            return None;
+        }
+        let (address, folder) = (self.address.to_string(), sysfs.function_folder(self.address));
+        let _ = write(&folder.join("driver_override"), self.driver_override.as_deref().unwrap_or_default());
+        let function = sysfs.function(self.address).ok()?;
+        if function.is_on_vfio() && refuse_driven(sysfs, &function).is_ok() {
+            let _ = write(&folder.join("driver/unbind"), &address);
+        }
+        if self.driver.is_some() && function.driver != self.driver {
+            let _ = write(&probe_file(sysfs), &address);
+        }
+        let driver = sysfs.function(self.address).ok()?.driver;
+        (driver != self.driver).then(|| {
+            let driver = driver.as_deref().unwrap_or("no driver");
+            format!("{address} is with {driver} now: `tentpeg unbind {address}` gives it to the kernel")
+        })
     }
 }
 
@@ -215,7 +171,7 @@ impl Plan {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.steps.is_empty() {
-            let whose = if self.to_vfio { VFIO_DRIVER } else { "the kernel" };
+            let whose = self.driver.as_deref().filter(|_| self.to_vfio).unwrap_or("the kernel");
             writeln!(f, "# {} is with {whose} already", self.address)?;
         }
         self.steps.iter().try_for_each(|step| writeln!(f, "{step}"))?;
@@ -227,43 +183,45 @@ impl fmt::Display for Plan {
 /// first is carried out.
 ///
 /// # Errors
-/// [`BindError`]: of a plan, and nothing was done; or of a step, and those before it were.
+/// [`BindError`]: of a plan, and nothing was done; or of a step, and those that VFIO was given before it were taken back,
+/// or are named.
 pub fn run(sysfs: &Sysfs, args: &BindArgs, to_vfio: bool) -> Result<String, BindError> {
+    run_by(sysfs, args, to_vfio, &mut write)
+}
+
+fn run_by(sysfs: &Sysfs, args: &BindArgs, to_vfio: bool, write: &mut Write<'_>) -> Result<String, BindError> {
     let plan = |&address| if to_vfio { Plan::bind(sysfs, address) } else { Plan::unbind(sysfs, address) };
     let plans = args.addresses.iter().map(plan).collect::<Result<Vec<_>, _>>()?;
     if !args.dry_run {
-        // Asked anew, as the last of them may have come into use while the first was moved.
-        args.addresses.iter().try_for_each(|address| plan(address)?.run(sysfs))?;
+        let mut done: Vec<Plan> = Vec::new();
+        for address in &args.addresses {
+            // Asked anew, as the last of them may have come into use while the first was moved.
+            match plan(address).and_then(|plan| plan.run_by(sysfs, write).map(|()| plan)) {
+                Ok(plan) => done.push(plan),
+                Err(error) => {
+                    let left: Vec<_> = done.iter().rev().filter_map(|plan| plan.take_back(sysfs, write)).collect();
+                    return Err(error.and_left(&left));
+                }
+            }
+        }
     }
     Ok(plans.iter().map(Plan::to_string).collect())
 }
 
-/// Refuses a function whose disks somebody uses.
-fn refuse_used(sysfs: &Sysfs, function: &PciFunction) -> Result<(), BindError> {
-    let address = function.address;
-    let uses: Vec<_> = function.block_devices.iter().flat_map(|disk| &disk.uses).map(ToString::to_string).collect();
-    let uses = uses.join(", ");
-    if function.block_devices.iter().any(|disk| disk.is_boot_disk()) {
-        return Err(BindError::BootDisk { address, uses });
+/// The NVMe controller at an address, if it is the kernel's, VFIO's or nobody's.
+fn controller(sysfs: &Sysfs, address: PciAddress) -> Result<PciFunction, BindError> {
+    let function = sysfs.function(address)?;
+    if !function.is_nvme() {
+        return Err(BindError::NotNvme { address, class: function.class });
     }
-    if !uses.is_empty() {
-        return Err(BindError::InUse { address, uses });
+    match function.other_driver() {
+        Some(driver) => Err(BindError::OtherDriver { address, driver: driver.to_owned() }),
+        None => Ok(function),
     }
-    // What the kernel claims without a trace in these files (a pool of ZFS, a raw database) it does not let others claim.
-    let claimed = function.block_devices.iter().map(|disk| &disk.name);
-    let claimed: Vec<_> =
-        claimed.filter(|name| is_busy(&sysfs.path(&format!("/dev/{name}")), libc::O_EXCL)).cloned().collect();
-    if claimed.is_empty() {
-        return Ok(());
-    }
-    Err(BindError::InUse { address, uses: format!("{} is opened exclusively", claimed.join(", ")) })
 }
 
-/// Whether a file cannot be opened because it is busy.
-fn is_busy(path: &Path, flags: i32) -> bool {
-    let opened = OpenOptions::new().read(true).write(flags == 0).custom_flags(flags).open(path);
-    opened.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
-}
+/// Writes a line to a file of sysfs.
+type Write<'a> = dyn FnMut(&Path, &str) -> io::Result<()> + 'a;
 
 /// The writes that have `driver`, or where it is empty whichever driver wants it, take the function.
 fn move_to(sysfs: &Sysfs, function: &PciFunction, driver: &str) -> Vec<Step> {

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 
 use clap::Args;
 use serde::Serialize;
-use tentpeg_driver::bus::{PciFunction, Sysfs, VFIO_DRIVER};
+use tentpeg_driver::bus::{Openers, PciFunction, Sysfs, VFIO_DRIVER};
 use tentpeg_driver::vfio::{self, Way};
 
 use crate::list::{State, columns};
@@ -104,7 +104,10 @@ pub fn findings(sysfs: &Sysfs) -> Vec<Finding> {
             let remedy = "without one there is the controller in software: `tentpeg replay` runs on it";
             findings.push(Finding::warning("drives", "no NVMe controller on the PCI bus", remedy));
         }
-        Ok(functions) => findings.extend(functions.iter().map(|function| machine.drive(function))),
+        Ok(functions) => {
+            let openers = sysfs.openers(functions.iter().flat_map(|function| &function.device_files));
+            findings.extend(functions.iter().map(|function| machine.drive(function, &openers)));
+        }
     }
     findings.extend(gpu::findings(sysfs));
     findings
@@ -273,15 +276,22 @@ impl Examined<'_> {
     }
 
     /// A controller. One that the kernel uses is no fault of the machine.
-    fn drive(&self, function: &PciFunction) -> Finding {
+    fn drive(&self, function: &PciFunction, openers: &Openers) -> Finding {
         let check = function.address.to_string();
-        let state = State::of(self.sysfs, function);
+        let state = State::of(self.sysfs, function, openers);
         let text = state.text();
         match state {
             State::Ready => self.permission(function).unwrap_or_else(|| Finding::good(&check, "ready")),
             State::Bindable => {
                 let remedy = format!("give it to VFIO by `tentpeg bind {check}`");
-                Finding::warning(&check, "with the kernel, and free", remedy)
+                let whose = function.driver.as_ref().map_or("with no driver", |_| "with the kernel");
+                Finding::warning(&check, format!("{whose}, and free"), remedy)
+            }
+            State::OtherDriver(driver) => {
+                let remedy = format!(
+                    "end what drives it through that, then `echo {check} > /sys/bus/pci/drivers/{driver}/unbind`"
+                );
+                Finding::warning(&check, text, remedy)
             }
             State::InUse(_) | State::BootDisk(_) => Finding::good(&check, format!("left to the kernel, {text}")),
             State::NoIommu => Finding::bad(&check, text, "see IOMMU"),

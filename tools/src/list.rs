@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde::Serialize;
-use tentpeg_driver::bus::{PciFunction, Sysfs, SysfsError};
+use tentpeg_driver::bus::{Hindrance, Openers, PciFunction, Sysfs, SysfsError};
 
 use crate::units::About;
 
@@ -22,8 +22,10 @@ pub enum State {
     Ready,
     /// VFIO has it, but not the other devices of its group, which are named.
     NotViable(String),
-    /// The kernel has it and nobody uses it: `tentpeg bind` gives it to VFIO.
+    /// The kernel or nobody has it, and nobody uses it as far as this user sees: `tentpeg bind` gives it to VFIO.
     Bindable,
+    /// A driver has it that is neither the kernel's own nor one of VFIO's; it is named.
+    OtherDriver(String),
     /// Somebody uses its disks.
     InUse(String),
     /// The machine runs from one of its disks.
@@ -33,22 +35,24 @@ pub enum State {
 }
 
 impl State {
-    /// The state of a controller.
-    pub fn of(sysfs: &Sysfs, function: &PciFunction) -> Self {
-        let uses: Vec<_> = function.block_devices.iter().flat_map(|disk| &disk.uses).map(ToString::to_string).collect();
+    /// The state of a controller, of whose files it was looked who has them open.
+    pub fn of(sysfs: &Sysfs, function: &PciFunction, openers: &Openers) -> Self {
+        let uses = function.block_devices.iter().flat_map(|disk| &disk.uses).chain(openers.of(&function.device_files));
+        let uses: Vec<_> = uses.map(ToString::to_string).collect();
         if function.block_devices.iter().any(|disk| disk.is_boot_disk()) {
             return Self::BootDisk(uses.join(", "));
         }
         if !uses.is_empty() {
             return Self::InUse(uses.join(", "));
         }
+        if let Some(driver) = function.other_driver() {
+            return Self::OtherDriver(driver.to_owned());
+        }
         let Some(group) = function.iommu_group else { return Self::NoIommu };
         if !function.is_on_vfio() {
             return Self::Bindable;
         }
-        let others = sysfs.group(group).unwrap_or_default().into_iter().filter(|other| !other.is_viable());
-        let others: Vec<_> =
-            others.map(|o| format!("{} is with {}", o.address, o.driver.unwrap_or_default())).collect();
+        let others: Vec<_> = sysfs.hindrances(group).iter().map(Hindrance::to_string).collect();
         if others.is_empty() { Self::Ready } else { Self::NotViable(others.join(", ")) }
     }
 
@@ -58,6 +62,7 @@ impl State {
             Self::Ready => "ready".to_owned(),
             Self::NotViable(others) => format!("its IOMMU group is not viable: {others}"),
             Self::Bindable => "free: `tentpeg bind` gives it to VFIO".to_owned(),
+            Self::OtherDriver(driver) => format!("with {driver}, which is neither the kernel's own driver nor VFIO's"),
             Self::InUse(uses) => format!("in use: {uses}"),
             Self::BootDisk(uses) => format!("this machine runs from it: {uses}"),
             Self::NoIommu => "no IOMMU group".to_owned(),
@@ -85,7 +90,7 @@ struct Disk {
 }
 
 impl Entry {
-    fn new(sysfs: &Sysfs, function: &PciFunction) -> Self {
+    fn new(sysfs: &Sysfs, function: &PciFunction, openers: &Openers) -> Self {
         let ids = function.vendor.zip(function.device);
         let disks = function.block_devices.iter().map(|disk| Disk { name: disk.name.clone(), bytes: disk.bytes });
         Self {
@@ -95,7 +100,7 @@ impl Entry {
             iommu_group: function.iommu_group,
             numa_node: function.numa_node,
             disks: disks.collect(),
-            state: State::of(sysfs, function),
+            state: State::of(sysfs, function, openers),
         }
     }
 
@@ -125,7 +130,8 @@ impl Entry {
 /// [`SysfsError`] when PCI functions cannot be listed.
 pub fn run(sysfs: &Sysfs, args: &ListArgs) -> Result<String, SysfsError> {
     let functions = sysfs.nvme_functions()?;
-    let entries: Vec<_> = functions.iter().map(|function| Entry::new(sysfs, function)).collect();
+    let openers = sysfs.openers(functions.iter().flat_map(|function| &function.device_files));
+    let entries: Vec<_> = functions.iter().map(|function| Entry::new(sysfs, function, &openers)).collect();
     if args.json {
         let text = serde_json::to_string(&entries).expect("texts and numbers always serialise");
         return Ok(text + "\n");
@@ -176,6 +182,28 @@ address       id         driver    group  NUMA  disks               state
         assert_eq!(entries[3]["state"], "ready");
         assert_eq!(entries[5]["state"], "not_viable");
         assert_eq!(entries[5]["reason"], "0000:06:00.1 is with snd_hda_intel");
+    }
+
+    #[test]
+    fn what_other_programs_have_is_not_free() {
+        let machine = Machine::with_controllers();
+        machine.process(20, "qemu-system-x86", &["/dev/nvme2n1"]);
+        // Of this one nothing can be seen: the list is not for deciding by.
+        machine.file("proc/30/fd", "");
+        machine.function("0000:08:00.0", "0x010802", Some("uio_pci_generic"), Some(8));
+        machine.function("0000:09:00.0", "0x010802", None, Some(9));
+        let json = run(&machine.sysfs(), &ListArgs { json: true }).unwrap();
+        let entries: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let state = |number: usize| [&entries[number]["state"], &entries[number]["reason"]].map(|text| text.as_str());
+        assert_eq!(state(2), [Some("in_use"), Some("nvme2n1 is open in process 20 (qemu-system-x86)")]);
+        assert_eq!(state(6), [Some("other_driver"), Some("uio_pci_generic")]);
+        assert_eq!(state(7), [Some("bindable"), None]);
+        let shown = run(&machine.sysfs(), &ListArgs { json: false }).unwrap();
+        let line = shown.lines().find(|line| line.starts_with("0000:08:00.0")).unwrap();
+        assert!(
+            line.ends_with("  with uio_pci_generic, which is neither the kernel's own driver nor VFIO's"),
+            "{line}"
+        );
     }
 
     #[test]

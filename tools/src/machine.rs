@@ -38,6 +38,10 @@ impl Machine {
         machine.file("proc/self/mountinfo", "22 1 259:0 / /boot/efi rw - vfat /dev/nvme0n1 rw\n");
         machine.file("sys/bus/pci/drivers/vfio-pci/bind", "");
         machine.file("sys/bus/pci/drivers_probe", "");
+        for group in [4, 6] {
+            machine.file(&format!("dev/vfio/{group}"), "");
+        }
+        machine.process(1, "init", &[]);
         machine
     }
 
@@ -134,6 +138,16 @@ impl Machine {
         self.file(&format!("sys/bus/pci/devices/{address}/nvme/{controller}/{name}/size"), "");
         self.file(&format!("sys/class/block/{name}/dev"), format!("{numbers}\n"));
         self.file(&format!("sys/class/block/{name}/size"), "2097152\n");
+        self.file(&format!("dev/{name}"), "");
+    }
+
+    /// A process that has files of this machine open, which need not be there yet.
+    pub(crate) fn process(&self, number: u32, command: &str, open: &[&str]) {
+        self.file(&format!("proc/{number}/comm"), format!("{command}\n"));
+        fs::create_dir_all(self.path(&format!("proc/{number}/fd"))).unwrap();
+        for (descriptor, path) in open.iter().enumerate() {
+            self.link(format!("proc/{number}/fd/{descriptor}"), format!("../../..{path}"));
+        }
     }
 
     /// A text with this machine's paths as they would be on a real one.

@@ -21,7 +21,9 @@ use thiserror::Error;
 pub(crate) use config_space::capability;
 pub use config_space::{AccessControl, Acs, AcsControls, ConfigSpace, PortType};
 pub use pci::{PciAddress, PciAddressError};
-pub use sysfs::{BlockDevice, PciFunction, Sysfs, SysfsError, Use, VFIO_DRIVER};
+pub use sysfs::{
+    BlockDevice, DeviceFile, Hindrance, Openers, PciFunction, Sysfs, SysfsError, Use, VFIO_DRIVER, is_vfio_driver,
+};
 
 use crate::dma::DmaSpace;
 

@@ -63,7 +63,9 @@ pub(super) fn open(sysfs: &Sysfs, candidates: &[Candidate]) -> Result<Vec<VfioDe
 /// CONFIG_VFIO_DEVICE_CDEV).
 pub(super) fn device_file(sysfs: &Sysfs, address: PciAddress) -> Option<String> {
     let entries = fs::read_dir(sysfs.path(&format!("/sys/bus/pci/devices/{address}/vfio-dev"))).ok()?;
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    // A kernel that makes no such files has the folder all the same, without the file's numbers in it.
+    let made = entries.flatten().filter(|entry| entry.path().join("dev").exists());
+    let names = made.filter_map(|entry| entry.file_name().into_string().ok());
     let name = names.filter(|name| name.starts_with("vfio")).min()?;
     Some(format!("{FOLDER}/{name}"))
 }

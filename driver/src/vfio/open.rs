@@ -124,12 +124,26 @@ fn candidates(sysfs: &Sysfs, addresses: &[PciAddress]) -> Result<Vec<Candidate>,
     if found.is_empty() { Err(VfioError::Addresses { count: 0 }) } else { Ok(found) }
 }
 
-/// Names the functions that keep a group from being viable.
+/// Names what keeps a group from being viable.
 pub(super) fn not_viable(sysfs: &Sysfs, address: PciAddress, group: u32) -> VfioError {
-    let members = sysfs.group(group).unwrap_or_default();
-    let others = members.into_iter().filter(|member| !member.is_viable() && member.address != address);
-    let named = others.map(|other| (other.address, other.driver.unwrap_or_else(|| "no driver".to_owned())));
-    VfioError::NotViable { address, group, others: named.collect() }
+    let others = sysfs.hindrances(group).into_iter().filter(|other| other.address != Some(address));
+    let others: Vec<_> = others.map(|other| (other.address, other.name, other.driver)).collect();
+    let functions = others.iter().map(|(address, _, driver)| address.map(|address| (address, driver.clone())));
+    match functions.collect::<Option<Vec<_>>>() {
+        Some(others) if !others.is_empty() => return VfioError::NotViable { address, group, others },
+        _ => {}
+    }
+    // Some are no PCI functions, or what sysfs says is not what the kernel goes by.
+    let named: Vec<_> = others.iter().map(|(_, name, driver)| format!("{name} ({driver})")).collect();
+    let (name, step) = if named.is_empty() {
+        let step =
+            "be given its group: it is taken already, or the kernel uses another device of it, and does not say which";
+        (format!("{address} of IOMMU group {group}"), step)
+    } else {
+        let step = "be given its group while the kernel uses other devices of it: unbind those";
+        (format!("{address} of IOMMU group {group}, beside {}", named.join(", ")), step)
+    };
+    VfioError::Kernel { name, step, source: io::Error::from_raw_os_error(libc::EBUSY) }
 }
 
 pub(super) fn open_file(path: PathBuf) -> Result<File, VfioError> {

@@ -190,7 +190,11 @@ fn each_fault_has_its_line_and_its_remedy() {
 fn drives_in_every_state() {
     let machine = Machine::with_controllers();
     machine.file("proc/self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n");
-    machine.file("dev/vfio/4", "");
+    machine.function("0000:08:00.0", "0x010802", Some("uio_pci_generic"), Some(8));
+    machine.function("0000:09:00.0", "0x010802", None, Some(9));
+    machine.process(20, "qemu-system-x86", &["/dev/nvme9n1"]);
+    machine.function("0000:0a:00.0", "0x010802", Some("nvme"), Some(10));
+    machine.disk("0000:0a:00.0", "nvme9", "nvme9n1", "259:9");
     let (text, _) = shown(&machine);
     let drives: Vec<_> = text.lines().filter(|line| line.contains("0000:")).collect();
     assert_eq!(
@@ -202,6 +206,9 @@ fn drives_in_every_state() {
             "good     0000:04:00.0   ready",
             "BAD      0000:05:00.0   no IOMMU group: see IOMMU",
             "BAD      0000:06:00.0   its IOMMU group is not viable: 0000:06:00.1 is with snd_hda_intel: bind or unbind the other devices, or move it to a slot with a group of its own",
+            "warning  0000:08:00.0   with uio_pci_generic, which is neither the kernel's own driver nor VFIO's: end what drives it through that, then `echo 0000:08:00.0 > /sys/bus/pci/drivers/uio_pci_generic/unbind`",
+            "warning  0000:09:00.0   with no driver, and free: give it to VFIO by `tentpeg bind 0000:09:00.0`",
+            "good     0000:0a:00.0   left to the kernel, in use: nvme9n1 is open in process 20 (qemu-system-x86)",
         ]
     );
     assert!(text.contains("without limit (CAP_IPC_LOCK)"), "{text}");

@@ -7,9 +7,11 @@
 //! Whether a function may be taken from the kernel is decided by who asks; [`BlockDevice::uses`] is what it goes by.
 
 mod block;
+mod files;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -19,12 +21,17 @@ use thiserror::Error;
 use super::config_space::ConfigSpace;
 use super::pci::{PciAddress, hex};
 pub use block::{BlockDevice, Use};
+pub use files::{DeviceFile, Openers};
 
 /// The class of an NVMe I/O controller: mass storage, non-volatile memory, NVM Express (PCI Code and ID Assignment,
 /// 1.16: 01h, 08h, 02h).
 const NVME_CLASS: u32 = 0x01_0802;
-/// Base class of PCI-to-PCI bridges: part of a group without being anybody's device.
-const BRIDGE_BASE_CLASS: u32 = 0x06;
+/// Base class and subclass of PCI-to-PCI bridges: part of a group without being anybody's device. Other bridges, such as
+/// those to ISA or NVLink, are devices like any other.
+const PCI_BRIDGE_CLASS: u32 = 0x0604;
+
+/// The kernel's own driver of NVMe controllers.
+const KERNEL_DRIVER: &str = "nvme";
 
 /// The driver that gives functions to userspace.
 pub const VFIO_DRIVER: &str = "vfio-pci";
@@ -69,6 +76,8 @@ pub struct PciFunction {
     pub numa_node: Option<u32>,
     /// Block devices of the kernel's own driver on it.
     pub block_devices: Vec<BlockDevice>,
+    /// The files through which processes reach its namespaces, by way of the kernel's own driver.
+    pub device_files: Vec<DeviceFile>,
 }
 
 impl PciFunction {
@@ -77,20 +86,48 @@ impl PciFunction {
         self.class == Some(NVME_CLASS)
     }
 
-    /// Whether it is a bridge, which stays with the kernel and keeps no group from being viable.
+    /// Whether it is a bridge between PCI buses, which stays with the kernel and keeps no group from being viable.
     pub fn is_bridge(&self) -> bool {
-        self.class.is_some_and(|class| class >> 16 == BRIDGE_BASE_CLASS)
+        self.class.is_some_and(|class| class >> 8 == PCI_BRIDGE_CLASS)
     }
 
-    /// Whether [`VFIO_DRIVER`] has it.
+    /// Whether VFIO has it: [`VFIO_DRIVER`], or one that knows more of a kind of device and does the same.
     pub fn is_on_vfio(&self) -> bool {
-        self.driver.as_deref() == Some(VFIO_DRIVER)
+        self.driver.as_deref().is_some_and(is_vfio_driver)
     }
 
-    /// Whether its group can be given to userspace as far as this function goes: it is on [`VFIO_DRIVER`], on none at
-    /// all, or a bridge.
+    /// The driver that has an NVMe controller, where that is neither the kernel's own nor one of VFIO's: one by which another
+    /// program drives it (`uio_pci_generic`), or another machine (`xen-pciback`).
+    pub fn other_driver(&self) -> Option<&str> {
+        self.driver.as_deref().filter(|driver| *driver != KERNEL_DRIVER && !is_vfio_driver(driver))
+    }
+
+    /// Whether its group can be given to userspace as far as this function goes: it is on VFIO, on no driver at all, or a
+    /// bridge between PCI buses.
     pub fn is_viable(&self) -> bool {
         self.is_bridge() || self.is_on_vfio() || matches!(self.driver.as_deref(), None | Some("pci-stub" | "pcieport"))
+    }
+}
+
+/// Whether a driver gives functions to userspace by VFIO: `vfio-pci`, or a variant of it (`mlx5_vfio_pci`).
+pub fn is_vfio_driver(name: &str) -> bool {
+    name.ends_with("vfio-pci") || name.ends_with("_vfio_pci")
+}
+
+/// A member of an IOMMU group that keeps it from being given to userspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hindrance {
+    /// Where it is; `None` where it is no PCI function.
+    pub address: Option<PciAddress>,
+    /// What the kernel calls it.
+    pub name: String,
+    /// The driver that has it.
+    pub driver: String,
+}
+
+impl fmt::Display for Hindrance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is with {}", self.name, self.driver)
     }
 }
 
@@ -109,6 +146,11 @@ impl Sysfs {
     /// The machine whose `sys`, `proc` and `dev` lie in `root`.
     pub fn below(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
+    }
+
+    /// Whether this is the running machine, and not a folder of files.
+    fn is_system(&self) -> bool {
+        self.root == Path::new("/")
     }
 
     /// A path of the machine, such as `/sys/bus/pci`, as it is reached from here.
@@ -155,6 +197,7 @@ impl Sysfs {
             iommu_group: group.and_then(|group| group.parse().ok()),
             numa_node,
             block_devices: self.block_devices(&folder),
+            device_files: self.device_files(&folder),
         })
     }
 
@@ -166,6 +209,21 @@ impl Sysfs {
         let folder = self.path(&format!("/sys/kernel/iommu_groups/{group}/devices"));
         let addresses = self.addresses(&folder)?;
         Ok(addresses.into_iter().filter_map(|address| self.function(address).ok()).collect())
+    }
+
+    /// What keeps an IOMMU group from being given to userspace, by name. Devices of other buses count as well, with VFIO's
+    /// drivers for those. Empty, too, where there is no such group.
+    pub fn hindrances(&self, group: u32) -> Vec<Hindrance> {
+        let folder = self.path(&format!("/sys/kernel/iommu_groups/{group}/devices"));
+        let hindrance = |name: String| {
+            let address = name.parse().ok();
+            let driver = match address {
+                Some(address) => self.function(address).ok().filter(|function| !function.is_viable())?.driver?,
+                None => link_name(&folder.join(&name).join("driver")).filter(|driver| !driver.starts_with("vfio"))?,
+            };
+            Some(Hindrance { address, name, driver })
+        };
+        names(&folder).into_iter().filter_map(hindrance).collect()
     }
 
     /// Where the kernel keeps the files of a function.
@@ -211,9 +269,14 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A file's text without the white space around it; `None` where it cannot be read as one.
+/// A file's text without the white space around it; `None` where it cannot be read.
 fn text(path: &Path) -> Option<String> {
-    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+    read_text(path).ok()
+}
+
+/// The same. What is no UTF-8 is replaced: one odd name, of a mount say, must not hide all others of the file.
+fn read_text(path: &Path) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(path)?).trim().to_owned())
 }
 
 /// A line of a function's `resource`: first address, last address and flags (`include/linux/ioport.h`); where it is memory

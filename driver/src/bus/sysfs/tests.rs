@@ -86,6 +86,7 @@ fn nvme_functions_by_class_with_all_that_is_known() {
         iommu_group: Some(7),
         numa_node: Some(1),
         block_devices: vec![disk],
+        device_files: vec![DeviceFile::block("nvme0n1".to_owned())],
     };
     assert_eq!(found[1], expected);
 }
@@ -100,6 +101,33 @@ fn a_group_with_its_other_members() {
     let viable: Vec<_> = members.iter().map(PciFunction::is_viable).collect();
     assert_eq!(viable, [true, true, false]);
     assert!(matches!(fake.sysfs().group(2), Err(SysfsError::Unreadable { .. })));
+}
+
+/// The kernel lets a bridge between PCI buses be, and whatever is with a driver of VFIO, under any of their names. It does
+/// not let other bridges be, nor devices of other buses.
+#[test]
+fn what_keeps_a_group_from_userspace_is_named() {
+    let fake = Fake::new();
+    fake.function("0000:00:01.0", "0x060401", Some("some_bridge"), 1);
+    fake.function("0000:00:1f.0", "0x060100", Some("lpc_ich"), 1);
+    fake.function("0000:01:00.0", NVME, Some("vfio-pci"), 1);
+    fake.function("0000:02:00.0", "0x068000", Some("nvidia-nvswitch"), 1);
+    fake.function("0000:02:00.1", "0x068000", None, 1);
+    for (number, driver) in ["mlx5_vfio_pci", "nvgrace_gpu_vfio_pci", "hisi-acc-vfio-pci"].into_iter().enumerate() {
+        fake.function(&format!("0000:03:00.{number}"), "0x020000", Some(driver), 1);
+    }
+    let devices = "sys/kernel/iommu_groups/1/devices";
+    fake.link(&format!("{devices}/ARMH0011:00/driver"), "../../../../bus/platform/drivers/sbsa-uart");
+    fake.link(&format!("{devices}/LNRO0005:00/driver"), "../../../../bus/platform/drivers/vfio-platform");
+    fake.file(&format!("{devices}/PNP0501:00/modalias"), "");
+    let shown: Vec<_> = fake.sysfs().hindrances(1).iter().map(Hindrance::to_string).collect();
+    assert_eq!(
+        shown,
+        ["0000:00:1f.0 is with lpc_ich", "0000:02:00.0 is with nvidia-nvswitch", "ARMH0011:00 is with sbsa-uart",]
+    );
+    let address = fake.sysfs().hindrances(1).into_iter().map(|hindrance| hindrance.address);
+    assert_eq!(address.collect::<Vec<_>>(), ["00:1f.0", "02:00.0", ""].map(|text| text.parse().ok()));
+    assert_eq!(fake.sysfs().hindrances(2), []);
 }
 
 #[test]
@@ -141,6 +169,99 @@ fn every_use_is_found_through_partitions_and_what_stands_on_them() {
         ]
     );
     assert!(disk.is_boot_disk(), "/ stands on it, by way of LVM");
+}
+
+/// A machine with one disk of two partitions, which the kernel has.
+fn with_a_disk() -> Fake {
+    let fake = Fake::new();
+    fake.function("0000:04:00.0", NVME, Some("nvme"), 7);
+    fake.file("sys/bus/pci/devices/0000:04:00.0/nvme/nvme0/nvme0n1/size", "");
+    fake.block("nvme0n1", "259:0");
+    for (partition, numbers) in [("nvme0n1p1", "259:1"), ("nvme0n1p2", "259:2")] {
+        fake.block(partition, numbers);
+        fake.file(&format!("sys/class/block/nvme0n1/{partition}/dev"), "");
+    }
+    fake
+}
+
+fn uses(fake: &Fake) -> Vec<String> {
+    let function = fake.sysfs().function("0000:04:00.0".parse().unwrap()).unwrap();
+    function.block_devices.iter().flat_map(|disk| &disk.uses).map(Use::to_string).collect()
+}
+
+#[test]
+fn a_loop_device_holds_the_disk_below_it_with_all_that_stands_on_it() {
+    let fake = with_a_disk();
+    fake.file("dev/nvme0n1p2", "");
+    fake.link("dev/disk/by-id/some-part2", "../../nvme0n1p2");
+    for (name, numbers, backing) in [
+        ("loop0", "7:0", "/dev/nvme0n1p1"),
+        ("loop1", "7:1", "/srv/an image.img"),
+        ("loop2", "7:2", "/dev/disk/by-id/some-part2"),
+        // As another mount namespace has it.
+        ("loop3", "7:3", "/machines/one/dev/nvme0n1 (deleted)"),
+        ("loop4", "7:4", "/dev/nvme0n10"),
+    ] {
+        fake.block(name, numbers);
+        fake.file(&format!("sys/class/block/{name}/loop/backing_file"), format!("{backing}\n"));
+    }
+    fake.block("loop0p1", "259:9");
+    fake.file("sys/class/block/loop0/loop0p1/dev", "");
+    fake.file("proc/self/mountinfo", "22 1 259:9 / /usr rw - ext4 /dev/loop0p1 rw\n");
+    assert_eq!(
+        uses(&fake),
+        [
+            "loop0p1 is mounted on /usr",
+            "nvme0n1 is held by loop3",
+            "nvme0n1p1 is held by loop0",
+            "nvme0n1p2 is held by loop2",
+        ]
+    );
+}
+
+#[test]
+fn what_the_kernels_target_shows_is_used() {
+    let fake = with_a_disk();
+    let target = "sys/kernel/config/nvmet/subsystems";
+    fake.file(&format!("{target}/nqn.a/namespaces/1/device_path"), "/dev/nvme0n1p1\n");
+    fake.file(&format!("{target}/nqn.a/namespaces/1/enable"), "1\n");
+    fake.file(&format!("{target}/nqn.b/namespaces/1/device_path"), "/dev/nvme0n1\n");
+    fake.file(&format!("{target}/nqn.b/namespaces/1/enable"), "0\n");
+    fake.file(&format!("{target}/nqn.b/namespaces/2/device_path"), "(null)\n");
+    fake.file(&format!("{target}/nqn.c/passthru/device_path"), "/dev/nvme0\n");
+    fake.file(&format!("{target}/nqn.d/passthru/device_path"), "/dev/nvme1\n");
+    assert_eq!(
+        uses(&fake),
+        [
+            "nvme0 is exported by the kernel's NVMe target as nqn.c",
+            "nvme0n1p1 is exported by the kernel's NVMe target as nqn.a",
+        ]
+    );
+}
+
+/// Nothing is looked at twice: with each of 30 standing on each other, there are more ways than could be gone.
+#[test]
+fn devices_that_stand_on_each_other_in_circles_come_to_an_end() {
+    let fake = with_a_disk();
+    fake.file("sys/class/block/nvme0n1/holders/dm-0", "");
+    for below in 0..30 {
+        fake.block(&format!("dm-{below}"), &format!("254:{below}"));
+        for above in 0..30 {
+            fake.file(&format!("sys/class/block/dm-{below}/holders/dm-{above}"), "");
+        }
+    }
+    fake.file("proc/self/mountinfo", "22 1 254:29 / /data rw - xfs /dev/dm-29 rw\n");
+    let uses = uses(&fake);
+    assert_eq!((uses.len(), uses[0].as_str()), (30 * 30 + 2, "dm-29 is mounted on /data"));
+}
+
+#[test]
+fn a_name_that_is_no_utf8_hides_nothing_else() {
+    let fake = with_a_disk();
+    let lines = b"30 22 0:50 / /media/caf\xe9 rw - tmpfs tmpfs rw\n22 1 259:0 / / rw - ext4 /dev/nvme0n1 rw\n";
+    fake.file("proc/self/mountinfo", lines);
+    fake.file("proc/swaps", b"Filename Type\n/swap\xff file\n/dev/nvme0n1p2 partition\n");
+    assert_eq!(uses(&fake), ["nvme0n1 is mounted on /", "nvme0n1p2 is used for swap"]);
 }
 
 #[test]
