@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::bus::{PciAddress, SysfsError};
+use crate::bus::{Hindrance, PciAddress, SysfsError};
 use crate::keeper::KeeperError;
 
 /// Why a function was not opened through VFIO, or a part of it not mapped.
@@ -53,17 +53,14 @@ pub enum VfioError {
         address: PciAddress,
     },
     /// Host: other functions of the group are with other drivers.
-    #[error(
-        "{address} cannot be opened, as IOMMU group {group} has other devices that the kernel uses: {}: bind them to vfio-pci too, unbind them, or move {address} to a slot with a group of its own",
-        list(others)
-    )]
+    #[error("{address} cannot be opened, as {}", in_the_way(*address, *group, others))]
     NotViable {
         /// The function.
         address: PciAddress,
         /// Its group.
         group: u32,
-        /// The other functions, with their drivers.
-        others: Vec<(PciAddress, String)>,
+        /// The other devices that the kernel uses; none where it does not say which.
+        others: Vec<Hindrance>,
     },
     /// Host: a file of VFIO cannot be opened.
     #[error("cannot open {}: {source}{}", path.display(), open_remedy(path, source))]
@@ -150,8 +147,20 @@ pub enum VfioError {
     },
 }
 
-fn list(others: &[(PciAddress, String)]) -> String {
-    others.iter().map(|(address, driver)| format!("{address} ({driver})")).collect::<Vec<_>>().join(", ")
+/// What keeps a group from being given to us, and what helps.
+fn in_the_way(address: PciAddress, group: u32, others: &[Hindrance]) -> String {
+    if others.is_empty() {
+        return format!(
+            "IOMMU group {group} is taken already, or has another device that the kernel uses, and it does not say which: end \
+             who has the group, or unbind what stands in /sys/kernel/iommu_groups/{group}/devices"
+        );
+    }
+    let list: Vec<_> = others.iter().map(|other| format!("{} ({})", other.name, other.driver)).collect();
+    format!(
+        "IOMMU group {group} has other devices that the kernel uses: {}: bind them to vfio-pci too, unbind them, or move \
+         {address} to a slot with a group of its own",
+        list.join(", ")
+    )
 }
 
 /// Whether a path is that of an IOMMU group's file, `/dev/vfio/7`.
@@ -187,8 +196,11 @@ mod tests {
 
     #[test]
     fn a_group_that_is_not_viable_names_the_others() {
-        let others =
-            vec![(address("0000:01:00.1"), "e1000e".to_owned()), (address("0000:01:00.2"), "snd_hda_intel".to_owned())];
+        let other = |name: &str, driver: &str| {
+            let (name, driver) = (name.to_owned(), driver.to_owned());
+            Hindrance { address: name.parse().ok(), name, driver }
+        };
+        let others = vec![other("0000:01:00.1", "e1000e"), other("0000:01:00.2", "snd_hda_intel")];
         let error = VfioError::NotViable { address: address("01:00.0"), group: 9, others };
         assert_eq!(
             error.to_string(),

@@ -126,24 +126,8 @@ fn candidates(sysfs: &Sysfs, addresses: &[PciAddress]) -> Result<Vec<Candidate>,
 
 /// Names what keeps a group from being viable.
 pub(super) fn not_viable(sysfs: &Sysfs, address: PciAddress, group: u32) -> VfioError {
-    let others = sysfs.hindrances(group).into_iter().filter(|other| other.address != Some(address));
-    let others: Vec<_> = others.map(|other| (other.address, other.name, other.driver)).collect();
-    let functions = others.iter().map(|(address, _, driver)| address.map(|address| (address, driver.clone())));
-    match functions.collect::<Option<Vec<_>>>() {
-        Some(others) if !others.is_empty() => return VfioError::NotViable { address, group, others },
-        _ => {}
-    }
-    // Some are no PCI functions, or what sysfs says is not what the kernel goes by.
-    let named: Vec<_> = others.iter().map(|(_, name, driver)| format!("{name} ({driver})")).collect();
-    let (name, step) = if named.is_empty() {
-        let step =
-            "be given its group: it is taken already, or the kernel uses another device of it, and does not say which";
-        (format!("{address} of IOMMU group {group}"), step)
-    } else {
-        let step = "be given its group while the kernel uses other devices of it: unbind those";
-        (format!("{address} of IOMMU group {group}, beside {}", named.join(", ")), step)
-    };
-    VfioError::Kernel { name, step, source: io::Error::from_raw_os_error(libc::EBUSY) }
+    let others = sysfs.hindrances(group).into_iter().filter(|other| other.address != Some(address)).collect();
+    VfioError::NotViable { address, group, others }
 }
 
 pub(super) fn open_file(path: PathBuf) -> Result<File, VfioError> {

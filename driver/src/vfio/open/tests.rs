@@ -107,7 +107,8 @@ fn a_group_that_is_not_viable_is_told_with_its_other_members() {
     ]);
     let error = not_viable(&Sysfs::below(root.path()), "04:00.0".parse().unwrap(), 4);
     let VfioError::NotViable { others, .. } = error else { panic!("{error}") };
-    assert_eq!(others, [("0000:04:00.1".parse().unwrap(), "xhci_hcd".to_owned())]);
+    let others: Vec<_> = others.iter().map(|other| (&*other.name, &*other.driver)).collect();
+    assert_eq!(others, [("0000:04:00.1", "xhci_hcd")]);
 }
 
 /// Sysfs need not show what the kernel goes by, and members of a group need not be on the PCI bus.
@@ -115,20 +116,16 @@ fn a_group_that_is_not_viable_is_told_with_its_other_members() {
 fn a_group_that_is_not_viable_is_never_told_by_an_empty_list() {
     let root = machine(&[("0000:04:00.0", Some("vfio-pci"), Some(4)), ("0000:04:00.1", Some("xhci_hcd"), Some(5))]);
     let told = |group| not_viable(&Sysfs::below(root.path()), "04:00.0".parse().unwrap(), group).to_string();
-    assert_eq!(
-        told(4),
-        "0000:04:00.0 of IOMMU group 4: cannot be given its group: it is taken already, or the kernel uses another device \
-         of it, and does not say which: Device or resource busy (os error 16)"
+    assert!(
+        told(4).contains("and it does not say which: end who has the group, or unbind what stands in"),
+        "{}",
+        told(4)
     );
     assert!(told(5).contains("0000:04:00.1 (xhci_hcd)"), "{}", told(5));
     let other = root.path().join("sys/kernel/iommu_groups/5/devices/ARMH0011:00");
     fs::create_dir_all(&other).unwrap();
     symlink("../../../../bus/platform/drivers/sbsa-uart", other.join("driver")).unwrap();
-    assert_eq!(
-        told(5),
-        "0000:04:00.0 of IOMMU group 5, beside 0000:04:00.1 (xhci_hcd), ARMH0011:00 (sbsa-uart): cannot be given its group \
-         while the kernel uses other devices of it: unbind those: Device or resource busy (os error 16)"
-    );
+    assert!(told(5).contains("uses: 0000:04:00.1 (xhci_hcd), ARMH0011:00 (sbsa-uart): bind them"), "{}", told(5));
 }
 
 #[test]
