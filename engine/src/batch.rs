@@ -105,9 +105,9 @@ pub struct BatchOptions {
     /// less.
     ///
     /// The caller is a lane, in the middle of its turn; where that is no more, whoever submits. The call should be short, must
-    /// not wait for anything that a lane does; a panic is an error event (`tracing`) and nothing else. It may submit and cancel. After [`Batch::free`] none comes, and
-    /// what it holds has been dropped, by whoever freed the batch: that must not free the same batch. Of a batch that is
-    /// dropped and not freed, a lane may be the one that drops it.
+    /// not wait for anything that a lane does; a panic is an error event (`tracing`) and nothing else. It may submit and
+    /// cancel. After [`Batch::free`] none comes, and what it holds has been dropped, by whoever freed the batch: that must
+    /// not free the same batch. Of a batch that is dropped and not freed, a lane may be the one that drops it.
     pub notifier: Option<Box<dyn Fn(BatchStatus) + Send + Sync>>,
 }
 

@@ -542,7 +542,7 @@ impl Engine {
     fn stop_threads(&mut self) -> Vec<Port> {
         // All at once: one may have to be left to itself.
         self.lanes.iter().for_each(LaneThread::tell_to_stop);
-        let stopped: Vec<Lane> = self.lanes.drain(..).filter_map(LaneThread::stop).collect();
+        let stopped: Vec<Lane> = self.lanes.drain(..).filter_map(LaneThread::join).collect();
         stopped.into_iter().flat_map(Lane::into_ports).collect()
     }
 

@@ -206,6 +206,11 @@ impl Outcome {
     /// Not: nobody turns the lane that would have to see to it.
     pub(crate) const NO_LANE: Self = Self(1 << 17);
 
+    /// Of what ended so first, and then as `next`: the first that was no success.
+    pub(crate) fn or(self, next: Self) -> Self {
+        if self == Self::SUCCESS { next } else { self }
+    }
+
     /// The NVMe status that says so.
     const fn status(self) -> u16 {
         self.0 as u16 & 0x7FFF
@@ -359,10 +364,7 @@ impl Task {
     /// Ends a transfer without looking at its commands: none was issued, or the device has been stopped. As the first of them
     /// that has failed, if there is one.
     pub(crate) fn give_up(&self, outcome: Outcome) -> TransferState {
-        match self.failure.load(Ordering::Relaxed) {
-            0 => self.end(outcome),
-            failure => self.end(Outcome(failure)),
-        }
+        self.end(Outcome(self.failure.load(Ordering::Relaxed)).or(outcome))
     }
 
     /// Publishes the end. Release: whoever sees it sees the bytes that the device wrote.

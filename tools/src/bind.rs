@@ -16,6 +16,7 @@ use clap::Args;
 use tentpeg_driver::bus::{PciAddress, PciFunction, Sysfs, VFIO_DRIVER, is_vfio_driver};
 
 pub use error::BindError;
+pub(crate) use error::take_from;
 use look::{refuse_driven, refuse_used};
 
 /// What the user asks for.

@@ -14,6 +14,7 @@ use serde::Serialize;
 use tentpeg_driver::bus::{Openers, PciFunction, Sysfs, VFIO_DRIVER};
 use tentpeg_driver::vfio::{self, Way};
 
+use crate::bind::take_from;
 use crate::list::{State, columns};
 use crate::units::About;
 
@@ -287,12 +288,7 @@ impl Examined<'_> {
                 let whose = function.driver.as_ref().map_or("with no driver", |_| "with the kernel");
                 Finding::warning(&check, format!("{whose}, and free"), remedy)
             }
-            State::OtherDriver(driver) => {
-                let remedy = format!(
-                    "end what drives it through that, then `echo {check} > /sys/bus/pci/drivers/{driver}/unbind`"
-                );
-                Finding::warning(&check, text, remedy)
-            }
+            State::OtherDriver(driver) => Finding::warning(&check, text, take_from(function.address, &driver)),
             State::InUse(_) | State::BootDisk(_) => Finding::good(&check, format!("left to the kernel, {text}")),
             State::NoIommu => Finding::bad(&check, text, "see IOMMU"),
             State::NotViable(_) => {

@@ -37,8 +37,7 @@ pub enum State {
 impl State {
     /// The state of a controller, of whose files it was looked who has them open.
     pub fn of(sysfs: &Sysfs, function: &PciFunction, openers: &Openers) -> Self {
-        let uses = function.block_devices.iter().flat_map(|disk| &disk.uses).chain(openers.of(&function.device_files));
-        let uses: Vec<_> = uses.map(ToString::to_string).collect();
+        let uses: Vec<_> = openers.uses_of(function).map(ToString::to_string).collect();
         if function.block_devices.iter().any(|disk| disk.is_boot_disk()) {
             return Self::BootDisk(uses.join(", "));
         }

@@ -3,7 +3,6 @@
 //! There is no group to open: the kernel claims the whole of it when a device is bound, and functions of one group can
 //! share an address space.
 
-use std::fs;
 use std::io;
 use std::sync::Arc;
 
@@ -62,10 +61,6 @@ pub(super) fn open(sysfs: &Sysfs, candidates: &[Candidate]) -> Result<Vec<VfioDe
 /// The file of a device of its own; `None` where the kernel has made none (before Linux 6.6, or without
 /// CONFIG_VFIO_DEVICE_CDEV).
 pub(super) fn device_file(sysfs: &Sysfs, address: PciAddress) -> Option<String> {
-    let entries = fs::read_dir(sysfs.path(&format!("/sys/bus/pci/devices/{address}/vfio-dev"))).ok()?;
-    // A kernel that makes no such files has the folder all the same, without the file's numbers in it.
-    let made = entries.flatten().filter(|entry| entry.path().join("dev").exists());
-    let names = made.filter_map(|entry| entry.file_name().into_string().ok());
-    let name = names.filter(|name| name.starts_with("vfio")).min()?;
+    let name = sysfs.vfio_devices(address).into_iter().filter(|name| name.starts_with("vfio")).min()?;
     Some(format!("{FOLDER}/{name}"))
 }

@@ -16,7 +16,7 @@ pub(super) struct Share {
 impl Share {
     /// How it ends that is given up with this outcome: as its first command that has failed, if there is one.
     pub(super) fn given_up(&self, outcome: Outcome) -> Outcome {
-        if self.outcome == Outcome::SUCCESS { outcome } else { self.outcome }
+        self.outcome.or(outcome)
     }
 }
 
@@ -51,9 +51,7 @@ impl Shares {
     pub(super) fn part_ended(&mut self, number: u16, outcome: Outcome) -> Option<(u32, Outcome)> {
         let slot = self.shares.get_mut(usize::from(number))?;
         let share = slot.as_mut()?;
-        if share.outcome == Outcome::SUCCESS {
-            share.outcome = outcome;
-        }
+        share.outcome = share.outcome.or(outcome);
         share.open = share.open.saturating_sub(1);
         if share.open != 0 {
             return None;

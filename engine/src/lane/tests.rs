@@ -54,7 +54,7 @@ impl Bench {
     }
 
     fn request(&self, opcode: OpCode, memory: u64, target_offset: u64, length: u64) -> Request {
-        Request { opcode, source: self.memory.address() + memory, target_id: SegmentId(1), target_offset, length }
+        request_of(&self.memory, opcode, memory, target_offset, length)
     }
 
     /// Reads of single blocks of 4,096 bytes that never join: each is of the block before.
@@ -117,6 +117,11 @@ impl Bench {
         check_counters(&self.engine);
         self.engine.close_with(self.lane).unwrap();
     }
+}
+
+/// A request of the first segment, with the bytes from `at` on of some memory.
+fn request_of(memory: &Memory, opcode: OpCode, at: u64, target_offset: u64, length: u64) -> Request {
+    Request { opcode, source: memory.address() + at, target_id: SegmentId(1), target_offset, length }
 }
 
 /// A word of data: tells seed and place apart, and is never what memory is poisoned with.

@@ -74,10 +74,9 @@ impl LaneThread {
         self.alarm.sound();
     }
 
-    /// Ends the thread after its turn. `None` when it panicked, and where it is the caller, in the middle of a turn: it has
-    /// dropped the last handle of its engine, by a notifier say. Then its lane is one that was not given back.
-    pub(crate) fn stop(self) -> Option<Lane> {
-        self.tell_to_stop();
+    /// Waits for the thread, which was told to stop. `None` when it panicked, and where it is the caller, in the middle of a
+    /// turn: it has dropped the last handle of its engine, by a notifier say. Then its lane is one that was not given back.
+    pub(crate) fn join(self) -> Option<Lane> {
         if self.thread.thread().id() == thread::current().id() {
             return None;
         }

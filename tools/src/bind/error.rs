@@ -6,6 +6,11 @@ use std::path::PathBuf;
 use tentpeg_driver::bus::{PciAddress, SysfsError};
 use thiserror::Error;
 
+/// How a function is taken from a driver by which something else drives it.
+pub(crate) fn take_from(address: PciAddress, driver: &str) -> String {
+    format!("end what drives it through that, then `echo {address} > /sys/bus/pci/drivers/{driver}/unbind`")
+}
+
 /// Why a controller was not given to VFIO, or back to the kernel.
 #[derive(Debug, Error)]
 pub enum BindError {
@@ -22,7 +27,8 @@ pub enum BindError {
     },
     /// Caller: another program has it, or another machine.
     #[error(
-        "{address} is with the driver {driver}, which is neither the kernel's own nor one of VFIO's: end what drives it through that, then `echo {address} > /sys/bus/pci/drivers/{driver}/unbind`"
+        "{address} is with the driver {driver}, which is neither the kernel's own nor one of VFIO's: {}",
+        take_from(*address, driver)
     )]
     OtherDriver {
         /// The function.

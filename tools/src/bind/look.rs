@@ -15,8 +15,7 @@ use super::BindError;
 pub(super) fn refuse_used(sysfs: &Sysfs, function: &PciFunction) -> Result<(), BindError> {
     let address = function.address;
     let openers = sysfs.openers(&function.device_files);
-    let uses = function.block_devices.iter().flat_map(|disk| &disk.uses).chain(openers.of(&function.device_files));
-    let uses = uses.map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let uses = openers.uses_of(function).map(ToString::to_string).collect::<Vec<_>>().join(", ");
     if function.block_devices.iter().any(|disk| disk.is_boot_disk()) {
         return Err(BindError::BootDisk { address, uses });
     }

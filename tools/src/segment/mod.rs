@@ -273,9 +273,7 @@ pub enum SegmentCommandError {
         name: String,
     },
     /// Caller: whether members that were not named are lost cannot be seen.
-    #[error(
-        "{source}. Nothing was removed: they may only not have been named; if they are lost, say --members-are-lost"
-    )]
+    #[error("{source}. Nothing was removed: they may only not have been named")]
     MayBeThere {
         /// What is missing.
         source: SetError,

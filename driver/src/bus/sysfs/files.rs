@@ -10,7 +10,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 
-use super::{PciFunction, Sysfs, Use, names, text};
+use super::{PciAddress, PciFunction, Sysfs, Use, names, text};
 
 /// The name of the first namespace of processes, which no other has (`PROC_PID_INIT_INO`, include/uapi/linux/nsfs.h).
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
@@ -103,6 +103,11 @@ impl Openers {
             .filter(|found| matches!(found, Use::Open { device, .. } if files.iter().any(|file| file.name == *device)))
     }
 
+    /// What a function is used for: its disks, by what the kernel says of them, and its files by who has them open.
+    pub fn uses_of<'a>(&'a self, function: &'a PciFunction) -> impl Iterator<Item = &'a Use> {
+        function.block_devices.iter().flat_map(|disk| &disk.uses).chain(self.of(&function.device_files))
+    }
+
     /// Why there may be more of them, and more uses of disks at all, than this process can see; `None` where it sees
     /// everything.
     pub fn unseen(&self) -> Option<&str> {
@@ -150,11 +155,18 @@ impl Sysfs {
         // Without an IOMMU a group's name says so.
         let group = function.iommu_group.iter().flat_map(|group| [group.to_string(), format!("noiommu-{group}")]);
         let groups = group.map(|name| file(format!("vfio/{name}"), format!("/sys/class/vfio/{name}/dev")));
-        let folder = format!("/sys/bus/pci/devices/{}/vfio-dev", function.address);
-        let own = names(&self.path(&folder)).into_iter();
-        let own = own.map(|name| file(format!("vfio/devices/{name}"), format!("{folder}/{name}/dev")));
         // What has no number has no file.
-        groups.chain(own).filter(|file| self.path(&file.numbers).exists()).collect()
+        let groups = groups.filter(|file| self.path(&file.numbers).exists());
+        let folder = vfio_folder(function.address);
+        let own = self.vfio_devices(function.address).into_iter();
+        groups.chain(own.map(|name| file(format!("vfio/devices/{name}"), format!("{folder}/{name}/dev")))).collect()
+    }
+
+    /// The names of a function's own files below `/dev/vfio/devices`. A kernel that makes no such files has the folder all the
+    /// same, without the files' numbers in it.
+    pub(crate) fn vfio_devices(&self, address: PciAddress) -> Vec<String> {
+        let folder = self.path(&vfio_folder(address));
+        names(&folder).into_iter().filter(|name| folder.join(name).join("dev").exists()).collect()
     }
 
     /// Why there may be processes that are not below `/proc`.
@@ -167,6 +179,11 @@ impl Sysfs {
         // The first process is always there, and hidden where others are (hidepid=, proc(5)).
         (!self.path("/proc/1").exists()).then(|| "/proc does not show all processes".to_owned())
     }
+}
+
+/// Where sysfs has what VFIO has made of a function.
+fn vfio_folder(address: PciAddress) -> String {
+    format!("/sys/bus/pci/devices/{address}/vfio-dev")
 }
 
 /// What a process has open, devices or not. Nothing of one that has ended meanwhile.

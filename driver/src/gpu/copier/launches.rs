@@ -194,21 +194,19 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::process::Command;
-
     use proptest::prelude::*;
 
     use super::*;
     use crate::dma::MemoryCopy;
     use crate::gpu::copier::{Copier, CopierConfig};
-    use crate::gpu::library::{Cuda, Symbols};
+    use crate::gpu::library::Cuda;
+    use crate::gpu::library::tests::library;
 
     /// A list is begun, and CUDA refuses the next one while the GPU copies the first, which it does until it is waited for.
     #[test]
     fn what_was_begun_before_a_refusal_is_over_when_it_was_waited_for() {
-        let own: &[(&str, &str)] = &[
-            ("cuDriverGetVersion", "(int *v) { *v = 13000; return 0; }"),
+        let state = "static unsigned *volatile word; static volatile unsigned value;\n";
+        let own = [
             ("cuDeviceGetCount", "(int *n) { *n = 1; return 0; }"),
             ("cuDeviceGetAttribute", "(int *v, unsigned n, int d) { *v = 8; return 0; }"),
             ("cuMemAlloc_v2", "(unsigned long long *a, unsigned long n) { *a = 1ull << 40; return 0; }"),
@@ -220,17 +218,10 @@ mod tests {
             ("cuStreamQuery", "(void *s) { return word && *word != value ? 600 : 0; }"),
             ("cuStreamSynchronize", "(void *s) { if (word) *word = value; return 0; }"),
         ];
+        let own = own.map(|(name, body)| (name, format!("{state}unsigned {name}{body}\n")));
+        let own: Vec<_> = own.iter().map(|(name, text)| (*name, text.as_str())).collect();
         let folder = tempfile::tempdir().unwrap();
-        let mut code = "static unsigned *volatile word; static volatile unsigned value;\n".to_owned();
-        for name in Symbols::NAMES {
-            let body = own.iter().find(|(named, _)| named == name).map_or("(void) { return 0; }", |(_, body)| body);
-            code.push_str(&format!("unsigned {name}{body}\n"));
-        }
-        let (source, made) = (folder.path().join("cuda.c"), folder.path().join("libcuda.so.1"));
-        fs::write(&source, code).unwrap();
-        let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&made, &source]).status().unwrap();
-        assert!(compiled.success());
-        let cuda = Arc::new(Cuda::open(&[made.to_str().unwrap().to_owned()]).unwrap());
+        let cuda = Arc::new(Cuda::open(&[library(folder.path(), &own, None)]).unwrap());
         let mut copier = Copier::new(&Gpu::open(&cuda, 0).unwrap(), CopierConfig::default()).unwrap();
         let list = [MemoryCopy::new(1 << 41, 1 << 40, 4096)];
         // SAFETY: nothing is copied by this library.

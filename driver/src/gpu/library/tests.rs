@@ -7,7 +7,7 @@ use super::*;
 
 /// Makes a driver library in `folder` whose functions all answer 0, but for `own` (C code that begins with what it
 /// defines) and without `lacking`.
-fn library(folder: &Path, own: &[(&str, &str)], lacking: Option<&str>) -> String {
+pub(in crate::gpu) fn library(folder: &Path, own: &[(&str, &str)], lacking: Option<&str>) -> String {
     let mut code = String::new();
     for name in Symbols::NAMES.iter().filter(|name| Some(**name) != lacking) {
         match own.iter().find(|(named, _)| named == name) {

@@ -52,13 +52,7 @@ fn a_lane_that_had_nothing_to_do_leaves_a_sound_device() {
     assert_eq!((states(&done), done.failure(0).unwrap()), (vec![Completed], None));
     assert!(engine.smart_log().is_ok(), "there was no reason to stop it");
     // One batch again and again, and one with a request that is refused.
-    let request = Request {
-        opcode: OpCode::Read,
-        source: memory.address(),
-        target_id: SegmentId(1),
-        target_offset: 0,
-        length: BLOCK,
-    };
+    let request = request_of(&memory, OpCode::Read, 0, 0, BLOCK);
     for round in 1..4 {
         engine.submit(&done, &[request, Request { target_offset: 7, ..request }]).unwrap();
         assert_eq!(done.overall(), BatchStatus { tasks: 1 + 2 * round, ended: 1 + 2 * round, unsuccessful: 2 * round });
@@ -237,13 +231,7 @@ fn the_last_handle_of_an_engine_may_go_in_a_notifier() {
     };
     let options = BatchOptions { notifier: Some(Box::new(notifier)), ..BatchOptions::default() };
     let batch = engine.allocate_batch_with(options).unwrap();
-    let request = Request {
-        opcode: OpCode::Read,
-        source: memory.address(),
-        target_id: SegmentId(1),
-        target_offset: 0,
-        length: BLOCK,
-    };
+    let request = request_of(&memory, OpCode::Read, 0, 0, BLOCK);
     engine.submit(&batch, &[request]).unwrap();
     entered.recv().unwrap();
     drop((engine, memory));

@@ -360,13 +360,7 @@ fn a_notifier_has_host_memory_while_a_way_is_proved() {
     };
     let options = BatchOptions { notifier: Some(Box::new(notifier)), ..BatchOptions::with_capacity(1) };
     let batch = engine.allocate_batch_with(options).unwrap();
-    let request = Request {
-        opcode: OpCode::Read,
-        source: memory.address(),
-        target_id: SegmentId(1),
-        target_offset: 0,
-        length: BLOCK,
-    };
+    let request = request_of(&memory, OpCode::Read, 0, 0, BLOCK);
     engine.submit(&batch, &[request]).unwrap();
     let proved = engine.allocate_gpu_memory_with(64 << 10, &mut lane).unwrap();
     assert_eq!(proved.proof(), Some(&GpuProof::Proved { devices: 1 }));
